@@ -53,9 +53,10 @@ from loomlog.services.application.bootstrap import open_application, wait_for
 from loomlog.services.core.bounded_resources import EVENT_STREAMS, REQUESTS, STARTED_STREAMS, WAITING_REQUESTS
 from loomlog.services.families import FamilyProblem
 from loomlog.services.families.channel.services import read_options as channel_options
+from loomlog.services.families.database.services import read_options as database_options
 from loomlog.services.families.definition.observation import observer_name
 from loomlog.services.families.definition.services import read_options as definition_options
-from loomlog.services.families.memory.wiring import memory_options
+from loomlog.services.families.memory.services import read_options as memory_options
 from loomlog.services.families.process_start import load_for_start
 from loomlog.services.families.schedule.services import read_options as schedule_options
 from loomlog.services.families.webhook.services import read_options as webhook_options
@@ -222,11 +223,12 @@ async def _run_application(service: Service, loaded: ProcessConfiguration, setti
         family_options=(
             channel_options(loaded),
             definition_options(loaded),
+            memory_options(loaded),
+            database_options(loaded),
             schedule_options(loaded),
             webhook_options(loaded),
         ),
         secrets=loaded.secret_registry,
-        memory_options=memory_options(loaded, os.environ),
         observer=observer_name("api", loaded.settings.replica_id),
     ) as (layer, work):
         service.current_application = layer

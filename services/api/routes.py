@@ -18,7 +18,6 @@ from loomlog.services.api.history_routes import HISTORY_ROUTES
 from loomlog.services.api.log_routes import LOG_ROUTES
 from loomlog.services.api.mcp.routes import MCP_ROUTES
 from loomlog.services.api.memory_feed_routes import MEMORY_FEED_ROUTES
-from loomlog.services.api.memory_routes import MEMORY_ROUTES
 from loomlog.services.api.operation_routes import operation_routes
 from loomlog.services.api.operator_routes import OPERATOR_ROUTES
 from loomlog.services.api.policy_routes import POLICY_ROUTES
@@ -37,7 +36,6 @@ ROUTES: tuple[Route, ...] = (
     *LOG_ROUTES,
     *DEFINITION_RUN_ROUTES,
     *MEMORY_FEED_ROUTES,
-    *MEMORY_ROUTES,
     *WEBHOOK_ROUTES,
     *CHANNEL_ROUTES,
     *operation_routes(all_operations()),

@@ -81,9 +81,7 @@ from loomlog.services.application.log.browser import LogBrowser
 from loomlog.services.application.log.dead_letters import DeadLetters, OpenLetters
 from loomlog.services.application.log.projection_problems import ProjectionProblems
 from loomlog.services.application.log.verifier import LogSources, LogVerifier
-from loomlog.services.application.memory import Memory
 from loomlog.services.application.memory_changes import NO_EMBEDDER, ChangeFeed, MemoryChanges
-from loomlog.services.application.memory_sql import MemorySql
 from loomlog.services.application.queries.audit_log import AuditLog
 from loomlog.services.application.queries.partitions import FollowedTopic, Partitions
 from loomlog.services.application.queries.read_models import Positions, ReadModels
@@ -116,12 +114,9 @@ from loomlog.services.families.definition.table import DefinitionTable
 from loomlog.services.families.hook import HOOKS
 from loomlog.services.families.hook.services import HookOptions
 from loomlog.services.families.installation import InstallationCommands
-from loomlog.services.families.memory.wiring import (
-    DEFAULT_MEMORY_OPTIONS,
-    MemoryOptions,
-    MemoryServices,
-    build_memory_services,
-)
+from loomlog.services.families.memory.author import scopes_of_run
+from loomlog.services.families.memory.handlers import RunTimes
+from loomlog.services.families.memory.services import MemoryServices
 from loomlog.services.families.opening import FamilyContext, FamilyServices, open_families
 from loomlog.services.families.registry import all_families
 from loomlog.services.families.webhook.ingress import IngressLog, WebhookServices
@@ -216,7 +211,6 @@ class Application:
         entity_commands: EntityCommands | None = None,
         entity_reads: EntityReads | None = None,
         reads_beside: Sequence[EntityReads] = (),
-        memory_options: MemoryOptions = DEFAULT_MEMORY_OPTIONS,
         memory_index: MemoryIndex | None = None,
         families: Sequence[Family[Any, Any, Any]] | None = None,
         family_options: Sequence[Any] = (),
@@ -342,14 +336,12 @@ class Application:
             self.barrier.register(reads.topic, reads, partitions=reads.partitions)
         self._request_keys = request_keys
         self._definitions: Definitions | None = None
-        self._memory: Memory | None = None
-        self._memory_sql: MemorySql | None = None
+        self._memory: MemoryServices | None = None
         self._dispatch: Dispatch | None = None
         self._channels: ChannelServices | None = None
         self._channel_streams: ChannelStreams | None = None
         self._families: Sequence[FamilyServices] = ()
         self._webhooks: Webhooks | None = None
-        self.memory_services: MemoryServices | None = None
         if entity_commands is not None and entity_reads is not None:
             context = FamilyContext(
                 parts=entities,
@@ -359,6 +351,7 @@ class Application:
                 blobs=blobs,
                 decrypt=sources.content.decrypt,
                 clock_ms=clock_ms,
+                keys=keys,
             )
             ingress = IngressLog(
                 append=partial(append_delivery, self.ingress_publisher),
@@ -367,33 +360,15 @@ class Application:
             )
             runs = RunSources(runs=ReadModelRuns(projection), ranges=ranges, events_topic=topics.events)
             hooks = HookOptions(installation_key=installation_key)
-            context.provide(*family_options, runs, ingress, commands, hooks)
+            context.provide(*family_options, runs, ingress, commands, hooks, RunTimes(self._started_at_ms))
+            if memory_index is not None:
+                context.provide(memory_index)
             handlers, self._families = open_families(context, all_families() if families is None else families)
             self._dispatch = Dispatch(
                 {**handlers, **self.wide_pauses.by_operation()}, clock_ms=clock_ms, new_token=new_token
             )
-            table = context.get(DefinitionTable)
-            self._definitions = Definitions(table, clock_ms=clock_ms)
-            self.memory_services = build_memory_services(
-                memory_options,
-                entity_commands,
-                entity_reads,
-                memory_index,
-                decrypt=sources.content.decrypt,
-                clock_ms=clock_ms,
-            )
-            self._memory = Memory(
-                self.memory_services, projection, clock_ms=clock_ms, new_token=command_tokens(new_token, "memory")
-            )
-            self._memory_sql = MemorySql(
-                memory_options,
-                entity_commands,
-                entity_reads,
-                blobs,
-                clock_ms=clock_ms,
-                decrypt=sources.content.decrypt,
-                keys=keys,
-            )
+            self._definitions = Definitions(context.get(DefinitionTable), clock_ms=clock_ms)
+            self._memory = context.get(MemoryServices)
             self._channels = context.get(ChannelServices)
             self._channel_streams = ChannelStreams(self._channels.operations, keepalive_s=keepalive_s)
             self._webhooks = Webhooks(
@@ -543,18 +518,6 @@ class Application:
         return self._definitions
 
     @property
-    def memory(self) -> Memory:
-        """The use cases of memory."""
-        assert self._memory is not None, "this process was not given commands and reads of families"
-        return self._memory
-
-    @property
-    def memory_sql(self) -> MemorySql:
-        """Statements on the databases of memory."""
-        assert self._memory_sql is not None, "this process was not given commands and reads of families"
-        return self._memory_sql
-
-    @property
     def dispatch(self) -> Dispatch:
         """Carries out the operations of families."""
         assert self._dispatch is not None, "this process was not given commands and reads of families"
@@ -585,9 +548,14 @@ class Application:
         """Return what the owner of a run must have read of entities, because this process has."""
         of_installation = (self.accounts.limits_position(), self._replicas.position(HOOKS))
         known = self._definitions.read_positions(tenant, agent) if self._definitions is not None else ()
-        remembered = self._memory.written_positions(tenant, agent, user_id) if self._memory is not None else ()
+        scopes = scopes_of_run(tenant, agent, user_id)
+        remembered = self._memory.store.written_positions(scopes) if self._memory is not None else ()
         declared = self._channels.declared.written_positions(tenant) if self._channels is not None else ()
         return (*(position for position in of_installation if position), *known, *remembered, *declared)
+
+    async def _started_at_ms(self, tenant: str, run_id: str) -> int | None:
+        row = await self.projection.run(tenant, run_id)
+        return None if row is None else row.started_at_ms
 
     def _require_publisher(self, caller: Caller, channel: str) -> None:
         """Refuse a declared channel to which a request of the caller may not publish."""

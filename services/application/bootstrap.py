@@ -53,7 +53,7 @@ from loomlog.services.core.families import TOPIC_SETS
 from loomlog.services.core.refusals import Refused
 from loomlog.services.families.definition.observation import FileObserver
 from loomlog.services.families.entity_folds import entity_seals
-from loomlog.services.families.memory.wiring import DEFAULT_MEMORY_OPTIONS, MemoryOptions, open_memory_index
+from loomlog.services.families.memory.services import open_memory_index
 from loomlog.services.families.registry import families_of
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys, open_subject_keys
 from loomlog.services.stream.entities.content import encrypt_content
@@ -121,7 +121,6 @@ async def open_application(
     keepalive_s: float,
     readiness: Readiness,
     on_batch: Callable[[int], None] = lambda records: None,
-    memory_options: MemoryOptions = DEFAULT_MEMORY_OPTIONS,
     family_options: Sequence[Any] = (),
     secrets: SecretRegistry = NO_SECRETS,
     observer: str = "",
@@ -222,7 +221,6 @@ async def open_application(
             entity_commands=entities.client,
             entity_reads=entity_reads,
             reads_beside=entity_reads.beside,
-            memory_options=memory_options,
             family_options=family_options,
             secrets=secrets,
             request_keys=request_keys,
@@ -244,9 +242,6 @@ async def open_application(
             ],
             run_tables=reader,
         )
-        if layer.memory_services is not None:
-            stack.push_async_callback(layer.memory_services.close)
-            stack.push_async_callback(layer.memory_sql.close)
         await layer.publisher.open()
 
         opened: list[GlobalTable[Any]] = [layer.provider_table]

@@ -292,7 +292,7 @@ def _check_texts(parsed: Any, code: str, codes: Mapping[str, str] = NO_CODES) ->
 
 
 @cache
-def _checked_fields(record: type[Any]) -> tuple[str, ...]:
+def _checked_fields(record: type[Struct]) -> tuple[str, ...]:
     """Return the fields of a record that are not of any JSON."""
     return tuple(field.name for field in msgspec.structs.fields(record) if not _has_any(field.type))
 

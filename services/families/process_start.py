@@ -23,7 +23,7 @@ from loomlog.connectors.errors import Permanent
 from loomlog.connectors.models.catalog import build_model
 from loomlog.services.families.channel.declarations import configured_channels
 from loomlog.services.families.definition.files import find_definition_problems
-from loomlog.services.families.memory.wiring import memory_options
+from loomlog.services.families.memory.services import read_options as memory_options
 from loomlog.services.families.registry import family_tools
 
 Service = Literal["api", "runtime"]

@@ -39,12 +39,16 @@ from loomlog.services.families.budget.accounts import BudgetAccounts
 from loomlog.services.families.channel.api import TOOL as CHANNEL_TOOL
 from loomlog.services.families.channel.services import ChannelServices
 from loomlog.services.families.channel.services import read_options as channel_options
+from loomlog.services.families.consolidation.services import read_options as consolidation_options
+from loomlog.services.families.database.services import read_options as database_options
 from loomlog.services.families.definition.observation import FileObserver, observer_name
 from loomlog.services.families.definition.services import RunSources
 from loomlog.services.families.definition.services import read_options as definition_options
 from loomlog.services.families.definition.table import DefinitionTable
 from loomlog.services.families.definition.views import DefinedSkills, RunDefinitions
 from loomlog.services.families.definition.volumes import VolumeOperations
+from loomlog.services.families.memory.services import MemoryServices, open_memory_index
+from loomlog.services.families.memory.services import read_options as memory_options
 from loomlog.services.families.opening import FamilyContext, open_families
 from loomlog.services.families.pause import FAMILY as PAUSE
 from loomlog.services.families.process_start import load_for_start
@@ -58,7 +62,6 @@ from loomlog.services.runtime.admission.queue import build_admission_queue
 from loomlog.services.runtime.content.encryption import ContentEncryption
 from loomlog.services.runtime.effects import NO_TOOLS, build_effect_handlers
 from loomlog.services.runtime.entity_hosting import host_entities
-from loomlog.services.runtime.memory_setup import open_memory
 from loomlog.services.runtime.models.budget_reservation import BudgetReservations
 from loomlog.services.runtime.models.previews import Previews
 from loomlog.services.runtime.resources import RuntimeResources, open_resources
@@ -70,6 +73,7 @@ from loomlog.services.runtime.run.start_paused import StartPause
 from loomlog.services.runtime.run.system_channels import SystemChannels
 from loomlog.services.runtime.run_end_setup import open_run_ends
 from loomlog.services.runtime.run_host import StandbyEdges, StandbyReaders, build_run_host
+from loomlog.services.runtime.run_memory import build_run_memory
 from loomlog.services.runtime.schedule_reconciler import EnvironmentCredentials, ScheduleReconciler
 from loomlog.services.runtime.settings import MissingRuntimeSetting
 from loomlog.services.runtime.telemetry.exposition import build_exposition, build_waiting_exposition
@@ -184,10 +188,17 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         blobs=FileBlobs(loaded.settings.effective_blob_folder),
         decrypt=encryption.decrypt_json,
         clock_ms=clock_ms,
+        keys=resources.keys,
     )
     runs = RunSources(runs=resources.judged_runs, ranges=resources.ranges, events_topic=topics.TOPICS.events)
-    options = (channel_options, definition_options, schedule_options, webhook_options)
-    opening.provide(*(read(loaded) for read in options), runs)
+    options = (channel_options, definition_options, memory_options, schedule_options, webhook_options)
+    opening.provide(
+        *(read(loaded) for read in options),
+        database_options(loaded, is_for_agents=True),
+        consolidation_options(loaded, resources.run_rows),
+        await open_memory_index(settings.postgres, settings.installation_secret),
+        runs,
+    )
     handlers, opened = open_families(opening, all_families())
     definitions, volumes = opening.get(DefinitionTable), opening.get(VolumeOperations)
     ephemeral_volumes = EphemeralVolumes(
@@ -209,29 +220,30 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         clock_ms=clock_ms,
     )
     schedule_credentials = EnvironmentCredentials(resources.credentials, loaded.secret_registry)
-    memory = await open_memory(
-        loaded,
-        settings,
-        resources.entities,
-        definitions,
-        agents=resources.routing.definitions,
-        run_rows=resources.run_rows,
-        encryption=encryption,
-        clock_ms=clock_ms,
-    )
     isolated = isolated_subjects(loaded.configuration)
+
+    def is_isolated(tenant: str, subject: str) -> bool:
+        return (tenant, subject) in isolated
+
     operation_tools = build_operation_tools(
         all_tools(),
         all_operations(),
         handlers,
-        is_isolated=lambda tenant, subject: (tenant, subject) in isolated,
+        is_isolated=is_isolated,
         clock_ms=clock_ms,
+    )
+    memory = build_run_memory(
+        loaded,
+        opening,
+        agents=resources.routing.definitions,
+        encryption=encryption,
+        is_isolated=is_isolated,
     )
     channels = opening.get(ChannelServices)
     channel_waits = ChannelWaits(
         channels.operations,
         operation_tools[CHANNEL_TOOL.name],
-        is_isolated=lambda tenant, subject: (tenant, subject) in isolated,
+        is_isolated=is_isolated,
         clock_ms=clock_ms,
     )
     system_channels = SystemChannels(
@@ -260,7 +272,6 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         credentials=resources.credentials,
         extra_tools={
             **(remote_tools.tools if remote_tools is not None else NO_TOOLS),
-            memory.tool.name: memory.tool,
             **operation_tools,
         },
         clients=resources.client_tools.tools,
@@ -283,7 +294,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         ended_runs,
         codec,
         publisher=channels.operations,
-        entries=memory.backends,
+        entries=opening.get(MemoryServices).backends,
         encryption=encryption,
         clock_ms=clock_ms,
     )
@@ -305,7 +316,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         admission_queue=admission_queue,
         credentials=resources.credentials,
         definition_texts=effects.definition_texts,
-        prompt_memory=memory.prompt_memory(effects.definition_texts),
+        prompt_memory=memory.prompts(effects.definition_texts),
         complete_call=effects.complete_call,
         wait_results=channel_waits,
         release_lease=channel_waits.release_lease,
@@ -432,7 +443,6 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
     await run_ends.close()
     for services in reversed(opened):
         await services.close()
-    await memory.close()
 
 
 def main() -> int:

@@ -1246,7 +1246,14 @@ declare namespace Api {
     open_mode: boolean;
     capabilities: Capabilities;
   }
-  type MemoryAt = Record<string, any>;
+  interface MemoryAt {
+    scope: string;
+    scope_id: string;
+    key: string;
+    existed: boolean;
+    value: any;
+    version: MemoryVersion | null;
+  }
   interface MemoryBackendDefOperation {
     op: "create" | "fork" | "get" | "list" | "promote" | "rollback" | "retire";
     name?: string | (string | null);
@@ -1260,42 +1267,230 @@ declare namespace Api {
     why?: string | null;
     retired?: boolean;
   }
-  type MemoryBackfillEmbeddings = Record<string, any>;
-  type MemoryEmbedStats = Record<string, any>;
-  type MemoryEntries = Record<string, any>;
-  type MemoryEntry = Record<string, any>;
-  type MemoryHits = Record<string, any>;
-  type MemoryPurgeStaleEmbeddings = Record<string, any>;
+  interface MemoryBackfillEmbeddings {
+    scope: string;
+    scope_id: string;
+    dry_run: boolean;
+    candidates: number;
+    embedded: number;
+    failed: number;
+    skipped_empty: number;
+    more: boolean;
+  }
+  interface MemoryEmbedStats {
+    tenant: string;
+    models: MemoryModelRow[];
+    total_embedding_bytes: number;
+    notes?: string[];
+  }
+  interface MemoryEntries {
+    scope: string;
+    scope_id: string;
+    entries: MemoryRow[];
+    truncated: boolean;
+    embedding_metadata?: Record<string, MemoryModel>;
+  }
+  interface MemoryEntry {
+    scope: string;
+    scope_id: string;
+    entry?: MemoryRow;
+    key?: string;
+    versions?: MemoryVersion[];
+    next?: string | null;
+  }
+  interface MemoryFactOrigin {
+    origin: string;
+    class: string;
+    source_session_id: string;
+    source_run_id: string;
+    origin_available: boolean;
+    spans: Record<string, any>[];
+  }
+  interface MemoryHit {
+    key: string;
+    kind?: any;
+    value: any;
+    score?: any;
+    rank_score?: any;
+    ranks?: any;
+    embedded_with?: any;
+    expires_at?: any;
+    merged?: string[];
+    duplicate_of?: string;
+    chunk_id?: any;
+    document?: any;
+    title?: any;
+  }
+  interface MemoryHits {
+    backend_fallback?: boolean;
+    entries: MemoryHit[];
+    query_embedding_dim?: any;
+    truncated?: any;
+    sources_applied?: boolean;
+    dedup_dropped?: any;
+    rank_note?: any;
+    note?: string;
+  }
+  interface MemoryModel {
+    provider: string;
+    model: string;
+    dimension: number;
+  }
+  interface MemoryModelRow {
+    provider: string;
+    model: string;
+    dimension: number;
+    rows: number;
+    bytes: number;
+  }
+  interface MemoryPurgeStaleEmbeddings {
+    scope: string;
+    scope_id: string;
+    dry_run: boolean;
+    scanned: number;
+    stale: number;
+    purged: number;
+    truncated: boolean;
+  }
   interface MemoryPut {
     value: any;
     embed?: boolean;
     ttl_seconds?: number;
     if_revision?: number;
   }
-  type MemoryReembed = Record<string, any>;
-  type MemoryScopeDropped = Record<string, any>;
-  type MemoryScopeIds = Record<string, any>;
-  type MemoryScopes = Record<string, any>;
+  interface MemoryReembed {
+    scope: string;
+    scope_id: string;
+    dry_run: boolean;
+    rows_total: number;
+    current_embedder: MemoryModel;
+    rows_to_reembed?: number;
+    sample_keys?: string[];
+    sample_keys_capped?: boolean;
+    rows_reembedded?: number;
+    rows_failed?: number;
+    failed_keys?: string[];
+  }
+  interface MemoryRow {
+    key: string;
+    value: any;
+    created_at: string;
+    updated_at: string;
+    expires_at?: string;
+    revision?: number;
+    bytes?: number;
+    embed?: boolean;
+    embedded_with?: MemoryModel | null;
+    source?: Record<string, any>;
+    provenance?: MemoryFactOrigin | null;
+  }
+  interface MemoryScopeDropped {
+    scope: string;
+    scope_id: string;
+    dry_run: boolean;
+    keys: number;
+    bytes?: number;
+  }
+  interface MemoryScopeIds {
+    scope: string;
+    scope_ids: MemoryScopeRow[];
+  }
+  interface MemoryScopeName {
+    name: string;
+    description: string;
+  }
+  interface MemoryScopeRow {
+    scope_id: string;
+    key_count: number;
+    bytes: number;
+    updated_at: string;
+  }
+  interface MemoryScopes {
+    scopes: MemoryScopeName[];
+  }
   interface MemorySearch {
-    scope?: string;
+    scope?: "agent" | "tenant" | "user";
     scope_id?: string;
     query: string;
-    top_k?: number;
-    prefix?: string;
-    sources?: ("facts" | "notes" | "documents")[];
-    rank?: Record<string, any>;
-    dedup?: Record<string, any>;
+    top_k?: number | null;
+    prefix?: string | null;
+    sources?: (("documents" | "facts" | "notes")[]) | null;
+    rank?: ({ semantic_weight?: number | null; recency_weight?: number | null; recency_half_life_hours?: number | null; frequency_weight?: number | null; source_weight?: number | null }) | null;
+    dedup?: ({ enabled?: boolean | null; threshold?: number | null; mode?: ("drop" | "keep" | "merge") | null }) | null;
+  }
+  interface MemorySize {
+    bytes: number;
+    quota_bytes: number;
+    keys: number;
   }
   interface MemorySqlQuery {
-    scope?: string;
-    scope_id?: string;
+    scope?: "agent" | "run" | "tenant" | "user";
     statement: string;
     args?: any[];
+    scope_id?: string;
   }
-  type MemorySqlRows = Record<string, any>;
-  type MemorySuperseded = Record<string, any>;
-  type MemoryUsage = Record<string, any>;
-  type MemoryWritten = Record<string, any>;
+  interface MemorySqlRows {
+    scope?: string;
+    scope_id?: string;
+    columns: string[];
+    rows: any[][];
+    truncated: boolean;
+  }
+  interface MemorySuperseded {
+    scope: string;
+    scope_id: string;
+    superseded: MemorySupersededRow[];
+    next: string | null;
+  }
+  interface MemorySupersededRow {
+    bytes?: number;
+    revision: number;
+    op: string;
+    embed_text?: string;
+    provenance?: Record<string, any> | null;
+    source?: Record<string, any>;
+    by_key?: string;
+    reason?: string;
+    position: string;
+    at: string;
+    previous_revision?: number;
+    value?: any;
+    expires_at?: string;
+    key: string;
+    valid_from?: string;
+  }
+  interface MemoryUsage {
+    scope: string;
+    scope_id: string;
+    usage?: MemorySize;
+    usage_warning?: string;
+    keys_max: number;
+  }
+  interface MemoryVersion {
+    bytes?: number;
+    revision: number;
+    op: string;
+    embed_text?: string;
+    provenance?: Record<string, any> | null;
+    source?: Record<string, any>;
+    by_key?: string;
+    reason?: string;
+    position: string;
+    at: string;
+    previous_revision?: number;
+    value?: any;
+    expires_at?: string;
+  }
+  interface MemoryWritten {
+    scope: string;
+    scope_id: string;
+    key: string;
+    embedded: boolean;
+    value?: any;
+    embed_warning?: string;
+    usage?: MemorySize;
+    usage_warning?: string;
+  }
   interface MessageBlock {
     type: "text" | "image" | "tool_use" | "tool_result";
     text?: string;

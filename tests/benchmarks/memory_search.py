@@ -36,8 +36,8 @@ from loomlog.projections.memory_index.reads import SESSION, Filter
 from loomlog.projections.memory_index.vectors import EmbeddingSet, vector_literal
 from loomlog.projections.tables import entity_metadata
 from loomlog.services.families.memory.author import Scope
-from loomlog.services.families.memory.search import MemorySearch
-from loomlog.services.families.memory.search_fields import HYBRID, SEMANTIC, SearchRequest
+from loomlog.services.families.memory.search import MemorySearcher
+from loomlog.services.families.memory.search_request import HYBRID, SEMANTIC, SearchRequest
 from loomlog.services.projector.memory_indexer import load_from
 from loomlog.services.stream.entities.reads import EntityReads
 from tests.benchmarks.closed_loop import percentile
@@ -167,7 +167,7 @@ async def search_all(world: World, reader: PostgresReader, target: EmbeddingSet)
     began = time.perf_counter()
     indexes = await world.store.build_indexes()
     report: dict[str, Any] = {"indexes": indexes, "index_s": time.perf_counter() - began}
-    search = MemorySearch(
+    search = MemorySearcher(
         world.index, cast(EntityReads, ItemReads(reader)), clock_ms=lambda: AT_MS, embedders=[StubEmbedder()]
     )
 

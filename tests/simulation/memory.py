@@ -26,16 +26,16 @@ from loomlog.schemas.records import replace
 from loomlog.services.core.run.commands import CommandRefusal, ModelAnswered
 from loomlog.services.core.run.react import CallTool
 from loomlog.services.families.memory import FAMILY
+from loomlog.services.families.memory.api import TOOL as TOOL_OF_MEMORY
 from loomlog.services.families.memory.entry_operations import EntryLimits, EntryOperations
-from loomlog.services.families.memory.operations import MemoryOperations
 from loomlog.services.families.memory.store import MemoryStore
 from loomlog.services.runtime.models.definition_resolver import DefinitionResolver
 from loomlog.services.runtime.run_host import StandbyEdges
 from loomlog.services.runtime.telemetry.tracing import NoTracing
-from loomlog.services.runtime.tools.memory_tool import MemoryTool
 from loomlog.services.runtime.tools.tool_calls import ToolCalls
 from loomlog.services.runtime.tools.toolset import ProcessToolset
 from loomlog.services.stream.entities.reading import EntityReader
+from tests.services.families.memory.calls import memory_tool
 from tests.simulation.answers import AGENT, answered
 from tests.simulation.broker import Wire
 from tests.simulation.entities import ORDERS_UNTIL, EntityHost, EntityLoad, WiredRows, plan_acts
@@ -48,7 +48,7 @@ MEMORY_SHARE = 0.35
 MOST_RUNS = 4
 MOST_TURNS = 2
 TENANT, USER_ID = "t", "ada"
-AGENT_NAME, TOOL = "rememberer", MemoryTool.name
+AGENT_NAME, TOOL = "rememberer", TOOL_OF_MEMORY.name
 REMEMBERER = replace(AGENT, name=AGENT_NAME, tools=(TOOL,), grants=AgentGrants(memory_scopes=("user",)))
 PARALLEL_CALLS = 8
 
@@ -129,7 +129,7 @@ class MemoryHost(EntityHost):
         super().__init__(wire, load, edges, clock_ms)
         self._turns = {order.id: order.turns for order in load.orders}
         store = MemoryStore(self.parts.client, WiredReads(self, wire, load), clock_ms=clock_ms)
-        tool = MemoryTool(MemoryOperations(EntryOperations(store, EntryLimits())), clock_ms=clock_ms)
+        tool = memory_tool(EntryOperations(store, EntryLimits()), clock_ms=clock_ms)
         self._tools = ProcessToolset({TOOL: tool})
         self._calls = ToolCalls(
             self._tools,

@@ -39,7 +39,6 @@ from loomlog.services.runtime.run import wait_reports
 from loomlog.services.runtime.run.command_handler import RunCommandHandler
 from loomlog.services.runtime.run.run_end_actions import RunEndActions
 from loomlog.services.runtime.tools import tool_calls
-from loomlog.services.runtime.tools.memory_tool import MemoryTool
 from loomlog.services.runtime.tools.operation_tools import OperationTool
 from loomlog.services.stream.entities.checkpoints import EntityCheckpoints
 from loomlog.services.stream.entities.handler import EntityCommandHandler
@@ -272,23 +271,11 @@ def reducer_without_its_revision() -> AbstractContextManager[Any]:
     return patch.object(MemoryStore, "set", lenient)
 
 
-def command_id_of_an_attempt() -> AbstractContextManager[Any]:
-    """A call of Memory that is made again has another command id."""
-    author = MemoryTool._author
-
-    def forgetful(self: MemoryTool, context: ToolContext) -> Any:
-        first = author(self, context)
-        again = f"{first.command_id}.a{context.attempt}" if context.attempt > 1 else first.command_id
-        return replace(first, command_id=again)
-
-    return patch.object(MemoryTool, "_author", forgetful)
-
-
 @contextmanager
 def timeout_told_as_failure() -> Iterator[None]:
     """A call of Memory that does not return in time is told to have been stopped, although it may happen still."""
     with (
-        patch.object(MemoryTool, "timeout_s", IMPATIENT_S),
+        patch.object(OperationTool, "timeout_s", IMPATIENT_S),
         patch.object(tool_calls, "WITHOUT_EFFECT", frozenset(EffectClass)),
     ):
         yield
@@ -347,8 +334,8 @@ def leases_of_replaced_owners() -> AbstractContextManager[Any]:
     return patch.object(wait_reports.WaitReports, "_is_current", always)
 
 
-def publish_id_of_an_attempt() -> AbstractContextManager[Any]:
-    """A call of Channel that is made again has another command id."""
+def command_id_of_an_attempt() -> AbstractContextManager[Any]:
+    """A call of Memory or Channel that is made again has another command id."""
     call = OperationTool.call
 
     async def forgetful(self: OperationTool, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
@@ -445,7 +432,7 @@ MUTATIONS: dict[str, Mutation] = {
         lost_settlement_counts_as_taken,
         lease_forgotten,
         leases_of_replaced_owners,
-        publish_id_of_an_attempt,
+        command_id_of_an_attempt,
         wait_asleep,
         instants_decided_again_after_a_takeover,
         wrong_clocks_believed,

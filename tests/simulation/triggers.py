@@ -366,7 +366,7 @@ async def _plain(value: Any, tenant: str) -> Any:
 class NoEntries:
     """Protocol Entries, of which no hook makes use."""
 
-    async def run(self, *arguments: Any) -> Any:
+    async def set(self, *arguments: Any) -> Any:
         raise AssertionError(f"no hook writes memory: {arguments}")
 
 

@@ -58,8 +58,10 @@ from loomlog.services.cli.memory_eval.stand_in import DIMENSIONS, StandInEmbedde
 from loomlog.services.cli.runs.runs import Json
 from loomlog.services.cli.terminal.formatting import pluralize
 from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, console, print_json, print_table
+from loomlog.services.core.operation_input import parse_operation
 from loomlog.services.core.refusals import Refused
-from loomlog.services.families.memory.search_fields import SearchRequest, recall_request, search_request
+from loomlog.services.families.memory.api import RECALL, SEARCH
+from loomlog.services.families.memory.search_request import SearchRequest, search_request
 
 STAND_IN = "stand-in"
 EMBEDDERS = (STAND_IN, STUB, AUTO)
@@ -148,7 +150,8 @@ def _rank_options(config: Any) -> tuple[SearchRequest, float]:
     searching = {name: config[name] for name in ("rank", "dedup", "top_k") if name in config}
     recalling = {"threshold": config["threshold"]} if "threshold" in config else {}
     try:
-        return search_request({"query": "-", **searching}), recall_request({"query": "-", **recalling})[1]
+        asked = parse_operation(SEARCH, {"query": "-", **searching})
+        return search_request(asked), parse_operation(RECALL, {"query": "-", **recalling}).threshold
     except Refused as refused:
         raise UsageError(f"--rank-config: {refused}.") from refused
 

@@ -24,7 +24,7 @@ from loomlog.projections.memory_index.vectors import Embedder
 from loomlog.services.cli.memory_eval.corpus import Chat, Corpus, Fact, Question
 from loomlog.services.families.memory.ranking import RankFacts, ranked, without_copies
 from loomlog.services.families.memory.search import FETCH_FACTOR, FETCH_MAX
-from loomlog.services.families.memory.search_fields import SearchRequest
+from loomlog.services.families.memory.search_request import SearchRequest
 from loomlog.services.families.memory.slug import fact_key
 
 LEXICAL, VECTOR, HYBRID, WHOLE_CHAT = "lexical", "vector", "hybrid", "whole chat"

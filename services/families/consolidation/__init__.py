@@ -7,8 +7,10 @@ them in the log. The target's timer starts it.
     state.py, decide.py   the rules
     items.py              the rows of pending entries and targets
     chats.py              settled chats and their dialogue
-    operations.py         cursor_*, pending_*, read_session, bank
-    facts.py              add: facts to be learnt, or stored as they are
+    api.py                the operations of the consolidator: ops of the tool Memory
+    handlers.py           carries them out over operations.py, which banks dialogue too
+    facts.py              what agents add: facts to be learnt, or stored as they are
+    services.py           opens all of it in a process
 
 Before: the Memory tool, compaction. After: connectors/configuration/presets/memory.yaml has the consolidator.
 """
@@ -25,6 +27,7 @@ from loomlog.schemas.generated.consolidation_commands import (
     ReleaseTarget,
 )
 from loomlog.services.core.families import WHOLE_HISTORY, Family, Rules, inner_commands
+from loomlog.services.families.consolidation.api import OPERATIONS
 from loomlog.services.families.consolidation.decide import decide as decide_consolidation
 from loomlog.services.families.consolidation.decide import sends as consolidation_sends
 from loomlog.services.families.consolidation.items import items as consolidation_items
@@ -63,4 +66,6 @@ FAMILY = Family(
     content_subject=_subject,
     sends=consolidation_sends,
     items=consolidation_items,
+    operations=OPERATIONS,
+    services="loomlog.services.families.consolidation.services",
 )

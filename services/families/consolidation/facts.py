@@ -10,21 +10,21 @@ scope.
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from loomlog.schemas.generated.values import Provenance
-from loomlog.services.families.consolidation.operations import ConsolidationOperations
-from loomlog.services.families.memory.author import Author, Scope
-from loomlog.services.families.memory.fields import flag_field, refuse, text_field
-from loomlog.services.families.memory.slug import DEFAULT_CLASS, fact_key
-from loomlog.services.families.operation import Reply
+from msgspec import UNSET, to_builtins
 
-ROLES = ("user", "assistant", "system", "tool")
-MESSAGES_MAX = 1_000
-CLASS_CHARACTERS_MAX = 64
+from loomlog.schemas.generated.values import Provenance
+from loomlog.services.core.operations import Answer
+from loomlog.services.core.refusals import Refused
+from loomlog.services.families.consolidation.operations import ConsolidationOperations
+from loomlog.services.families.memory.api import FACT_CLASS_CHARACTERS_MAX, MemoryAdd, MemoryAdded
+from loomlog.services.families.memory.author import Author, Scope
+from loomlog.services.families.memory.slug import DEFAULT_CLASS, fact_key
+
 PENDING, DONE = "pending", "done"
 
-SetFact = Callable[[Scope, Author, str, Mapping[str, Any], Provenance], Awaitable[Reply]]
-"""Sets a fact: takes scope, author, key, value and provenance. The value has `memory`, the text to be found by its
-meaning, and may have `metadata`. Raises Refused, Unavailable.
+SetFact = Callable[[Scope, Author, str, Mapping[str, Any], Provenance], Awaitable[tuple[str, ...]]]
+"""Sets a fact: takes scope, author, key, value and provenance; returns the position of the event. The value has
+`memory`, the text to be found by its meaning, and may have `metadata`. Raises Refused, Unavailable.
 """
 
 
@@ -35,32 +35,24 @@ class FactLearning:
         self._consolidation = consolidation
         self._set_fact = set_fact
 
-    async def add(self, scope: Scope, fields: Mapping[str, Any], author: Author) -> Reply:
+    async def add(self, scope: Scope, asked: MemoryAdd, author: Author) -> Answer[MemoryAdded]:
         """Return status and event_id: the id of the pending entry, or the position of the fact."""
-        content = _content(fields)
-        metadata = fields.get("metadata") or {}
-        if not isinstance(metadata, Mapping):
-            raise refuse("metadata: expected an object")
-        if flag_field(fields, "infer", default=True):
-            payload = {**content, **({"metadata": metadata} if metadata else {})}
-            banked = await self._consolidation.bank(scope, payload, author.origin, author)
-            return Reply(
-                fields={"status": PENDING, "event_id": banked.fields["pending_id"]}, positions=banked.positions
-            )
+        content = _content(asked)
+        metadata = {"metadata": asked.metadata} if asked.metadata else {}
+        if asked.infer:
+            banked = await self._consolidation.bank(scope, {**content, **metadata}, author.origin, author)
+            return Answer(value=MemoryAdded(status=PENDING, event_id=banked.value), positions=banked.positions)
         text = _text(content)
-        fact_class = _class(metadata)
+        fact_class = _class(asked.metadata)
         provenance = Provenance(
             fact_class=fact_class,
             origin=author.origin,
             source_session_id=author.session_id,
             source_run_id=author.run_id,
         )
-        value = {"memory": text, **({"metadata": metadata} if metadata else {})}
-        written = await self._set_fact(scope, author, fact_key(fact_class, text), value, provenance)
-        return Reply(
-            fields={"status": DONE, "event_id": written.positions[-1] if written.positions else ""},
-            positions=written.positions,
-        )
+        value = {"memory": text, **metadata}
+        positions = await self._set_fact(scope, author, fact_key(fact_class, text), value, provenance)
+        return Answer(value=MemoryAdded(status=DONE, event_id=positions[-1] if positions else ""), positions=positions)
 
     async def pending_origin(self, scope: Scope, pending_id: str, author: Author) -> Mapping[str, str]:
         """Return origin, source_session_id and source_run_id of a pending entry. Raises Refused(not_found)."""
@@ -71,27 +63,13 @@ class FactLearning:
         await self._consolidation.require_lease(scope, author)
 
 
-def _content(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _content(asked: MemoryAdd) -> dict[str, Any]:
     """Return the messages or the content of a call."""
-    has_messages, has_content = fields.get("messages") is not None, fields.get("content") is not None
-    if has_messages == has_content:
-        raise refuse("add: expected messages or content, and not both")
-    if has_content:
-        return {"content": text_field(fields, "content")}
-    messages = fields["messages"]
-    if not isinstance(messages, list | tuple) or not 0 < len(messages) <= MESSAGES_MAX:
-        raise refuse(f"messages: expected a list of 1 to {MESSAGES_MAX} objects with role and content")
-    return {"messages": [_message(number, one) for number, one in enumerate(messages)]}
-
-
-def _message(number: int, message: Any) -> dict[str, Any]:
-    if not isinstance(message, Mapping):
-        raise refuse(f"messages[{number}]: expected an object with role and content")
-    role = message.get("role", "user")
-    if role not in ROLES:
-        raise refuse(f"messages[{number}].role: expected one of {', '.join(ROLES)}, not {str(role)[:60]!r}")
-    name = f"messages[{number}].content"
-    return {"role": role, "content": text_field({name: message.get("content")}, name)}
+    if (asked.messages is UNSET) == (asked.content is UNSET):
+        raise Refused("bad_request", "add: expected messages or content, and not both")
+    if asked.messages is UNSET:
+        return {"content": asked.content}
+    return {"messages": to_builtins(asked.messages)}
 
 
 def _text(content: Mapping[str, Any]) -> str:
@@ -103,6 +81,7 @@ def _text(content: Mapping[str, Any]) -> str:
 def _class(metadata: Mapping[str, Any]) -> str:
     fact_class = metadata.get("class", DEFAULT_CLASS)
     is_word = isinstance(fact_class, str) and fact_class and fact_class.isprintable()
-    if not is_word or len(fact_class) > CLASS_CHARACTERS_MAX:
-        raise refuse(f"metadata.class: expected a word of at most {CLASS_CHARACTERS_MAX} characters")
+    if not is_word or len(fact_class) > FACT_CLASS_CHARACTERS_MAX:
+        text = f"metadata.class: expected a word of at most {FACT_CLASS_CHARACTERS_MAX} characters"
+        raise Refused("bad_request", text)
     return str(fact_class)

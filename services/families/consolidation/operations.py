@@ -1,11 +1,6 @@
-"""Operations of a consolidation target: one handler for the calls of the consolidator and for operators.
+"""What the operations of a consolidation target do, for the consolidator and for the ends and compactions of runs.
 
-    cursor_get, cursor_scan     the watermark and the lease; settled chats behind it, oldest first
-    cursor_lease, cursor_release, cursor_advance    one run at a time moves the watermark, past chats that have settled
-    pending_drain, pending_ack  dialogue that was kept by `bank`
-    read_session                what was said in a settled chat
-
-Before: services/families/memory/operations.py; facts.py and compaction bank. After: decide.py; chats.py.
+Before: handlers.py; facts.py and compaction bank. After: decide.py; chats.py.
 """
 
 import asyncio
@@ -14,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import orjson
+from msgspec import structs
 
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.protocols import Blobs
@@ -31,24 +27,24 @@ from loomlog.schemas.generated.consolidation_events import PendingAcked, Pending
 from loomlog.schemas.generated.entity_events import CommandHadNoEffect, CommandRefused
 from loomlog.schemas.generated.values import BlobRef
 from loomlog.schemas.records import Value
+from loomlog.services.core.operations import Answer
 from loomlog.services.core.refusals import Refused, Unavailable
-from loomlog.services.families.consolidation import limits
+from loomlog.services.families.consolidation import api, limits
 from loomlog.services.families.consolidation.chats import Chats, Decrypt
 from loomlog.services.families.consolidation.decide import has_lease, lease_lost
 from loomlog.services.families.consolidation.items import PENDING_ITEM
 from loomlog.services.families.consolidation.state import FAMILY_NAME, Target
 from loomlog.services.families.memory.author import USER, Author, Scope
-from loomlog.services.families.memory.fields import flag_field, integer_field, refuse, text_field
 from loomlog.services.families.memory.values import value_text
-from loomlog.services.families.operation import Reply, ask_owner, plain_text, plaintext
-from loomlog.services.stream.entities.answers import Answer, EntityCommands
+from loomlog.services.families.operation import ask_owner, plain_text, plaintext
+from loomlog.services.stream.entities.answers import Answer as OwnerAnswer
+from loomlog.services.stream.entities.answers import EntityCommands
 from loomlog.services.stream.entities.reads import EntityReads, PositionNotRead
 
 WAIT_S = 50.0
 """Seconds to wait for the owner's answer; within the time of a tool call, so that the outcome is told as unknown."""
 ADVANCE_TOLERANCE_MS = 1_000
 """How far the time that a run names may be from that of the chat (parity: reference runtime 5.4)."""
-SESSION_BYTES = 256 * 1024
 SLOT_WAIT_S, SLOT_POLL_S = 40.0, 0.2
 """How long a pass waits until fewer passes are at work; within the time of a tool call."""
 UNVERIFIED = 0
@@ -71,7 +67,7 @@ class ConsolidationPolicy(Value, frozen=True, kw_only=True):
 
 
 class ConsolidationOperations:
-    """The handler (protocol ScopeOperations). All methods raise Refused and Unavailable."""
+    """All methods raise Refused and Unavailable."""
 
     def __init__(
         self,
@@ -100,27 +96,6 @@ class ConsolidationOperations:
         self._passes: dict[str, int] = {}
         """Runs of this process that have a lease, and when it expires."""
         self._wait_s = wait_s
-        self._handlers: Mapping[str, Callable[[Mapping[str, Any], Author, Scope], Awaitable[Reply]]] = {
-            "cursor_get": self._get,
-            "cursor_scan": self._scan,
-            "cursor_lease": self._lease,
-            "cursor_advance": self._advance,
-            "cursor_release": self._release,
-            "pending_drain": self._drain,
-            "pending_ack": self._ack,
-            "read_session": self._read_session,
-        }
-
-    async def run(self, op: str, fields: Mapping[str, Any], author: Author, scope: Scope) -> Reply:
-        """Carry out an operation."""
-        handler = self._handlers.get(op)
-        if handler is None:
-            raise refuse(f"op: {op[:60]!r} is none of {', '.join(self._handlers)}")
-        if author.grants is not None and not author.grants.memory_consolidation:
-            raise Refused(
-                "capability_unsupported", f"{op}: this agent may not consolidate; it takes memory_consolidation: true"
-            )
-        return await handler(fields, author, scope)
 
     def run_ended(self, run_id: str) -> None:
         """Let another pass take the place of a run that has ended."""
@@ -134,8 +109,8 @@ class ConsolidationOperations:
 
     async def bank(
         self, scope: Scope, payload: Mapping[str, Any], origin: str, author: Author, *, step: str = ""
-    ) -> Reply:
-        """Keep dialogue for the consolidator; return pending_id. `step` tells several commands of one call apart.
+    ) -> Answer[str]:
+        """Keep dialogue for the consolidator; return the id of the entry. `step` tells commands of one call apart.
 
         `payload` has messages (objects with role and content) or content, and may have metadata.
         """
@@ -158,12 +133,12 @@ class ConsolidationOperations:
         answer = await self._ask(command)
         event = answer.events[-1]
         assert isinstance(event, PendingBanked)
-        return Reply(fields={"pending_id": event.pending_id}, positions=(answer.position,))
+        return Answer(value=event.pending_id, positions=(answer.position,))
 
-    async def note_settled_chat(self, scope: Scope, author: Author, *, step: str = "") -> Reply:
+    async def note_settled_chat(self, scope: Scope, author: Author, *, step: str = "") -> None:
         """Say that a chat of the scope has settled: the consolidator is started soon."""
         command = NoteSettledChat(envelope=author.envelope(step), scope=scope.name, scope_id=scope.id)
-        return Reply(fields={"ok": True}, positions=((await self._ask(command)).position,))
+        await self._ask(command)
 
     async def pending_source(self, scope: Scope, pending_id: str, author: Author) -> Mapping[str, str]:
         """Return origin, source_session_id and source_run_id of a pending entry. Raises Refused(not_found)."""
@@ -177,58 +152,64 @@ class ConsolidationOperations:
 
     # --- the watermark and the lease ---------------------------------------------------------------------------------
 
-    async def _get(self, fields: Mapping[str, Any], author: Author, scope: Scope) -> Reply:
+    async def get_cursor(self, author: Author, scope: Scope) -> Answer[api.ConsolidationCursor]:
+        """Tell the watermark, and who has the lease."""
+        return Answer(value=await self._cursor(author, scope))
+
+    async def _cursor(self, author: Author, scope: Scope) -> api.ConsolidationCursor:
         target = await self._target(scope, author)
         is_held = target.expires_at_ms > self._clock_ms()
-        return Reply(
-            fields={
-                **_watermark(target.watermark_at_ms, target.watermark_session_id),
-                "leased_by": target.owner if is_held else "",
-                "lease_expires_at": format_rfc3339(target.expires_at_ms) if is_held else None,
-            }
+        return api.ConsolidationCursor(
+            **_watermark(target.watermark_at_ms, target.watermark_session_id),
+            leased_by=target.owner if is_held else "",
+            lease_expires_at=format_rfc3339(target.expires_at_ms) if is_held else None,
         )
 
-    async def _scan(self, fields: Mapping[str, Any], author: Author, scope: Scope) -> Reply:
-        limit = integer_field(fields, "limit", default=limits.SCAN, least=1, most=limits.SCAN_MAX)
-        target = await self._target(scope, author)
+    async def scan(self, asked: api.ConsolidationScan, author: Author, scope: Scope) -> Answer[api.ConsolidationChats]:
+        """List the settled chats behind the watermark, oldest first."""
+        target, limit = await self._target(scope, author), asked.limit
         watermark = SettledSession(target.watermark_session_id, target.watermark_at_ms)
         chats = await self._read(self._chats.after(scope, watermark, without=author.session_id, limit=limit + 1))
         sessions = [
-            {"session_id": chat.session_id, "completed_at": format_rfc3339(chat.completed_at_ms)}
+            api.ConsolidationChat(session_id=chat.session_id, completed_at=format_rfc3339(chat.completed_at_ms))
             for chat in chats[:limit]
         ]
-        return Reply(fields={"sessions": sessions, "truncated": len(chats) > limit})
+        return Answer(value=api.ConsolidationChats(sessions=sessions, truncated=len(chats) > limit))
 
-    async def _lease(self, fields: Mapping[str, Any], author: Author, scope: Scope) -> Reply:
-        lease_ms = integer_field(fields, "lease_ttl_ms", default=limits.LEASE_MS, least=1_000, most=limits.LEASE_MS_MAX)
+    async def lease(
+        self, asked: api.ConsolidationLease, author: Author, scope: Scope
+    ) -> Answer[api.ConsolidationLeased]:
+        """Take the lease, once few enough passes are at work."""
         owner = _owner(author, "cursor_lease")
         if not await self._may_work(owner, scope, author):
-            cursor = await self._get(fields, author, scope)
+            cursor = await self._cursor(author, scope)
             reason = f"{len(self._passes)} passes are at work in this process, the most there may be"
-            busy = {"acquired": False, "owner": cursor.fields["leased_by"], "reason": reason}
-            return Reply(fields={**cursor.fields, **busy})
+            return Answer(
+                value=api.ConsolidationLeased(
+                    **structs.asdict(cursor), acquired=False, owner=cursor.leased_by, reason=reason
+                )
+            )
         command = LeaseTarget(
             envelope=author.envelope(),
             scope=scope.name,
             scope_id=scope.id,
             owner=owner,
-            lease_ms=lease_ms,
+            lease_ms=asked.lease_ttl_ms,
         )
         answer = await self._ask(command)
         event = answer.events[-1]
         assert isinstance(event, TargetLeased)
         if event.is_acquired:
             self._passes[owner] = event.expires_at_ms
-        policy = self._policy
-        return Reply(
-            fields={
+        return Answer(
+            value=api.ConsolidationLeased(
                 **_watermark(event.watermark_at_ms, event.watermark_session_id),
-                "leased_by": event.owner,
-                "lease_expires_at": format_rfc3339(event.expires_at_ms),
-                "acquired": event.is_acquired,
-                "owner": event.owner,
-                "consolidation": {name: getattr(policy, name) for name in policy.__struct_fields__},
-            },
+                leased_by=event.owner,
+                lease_expires_at=format_rfc3339(event.expires_at_ms),
+                acquired=event.is_acquired,
+                owner=event.owner,
+                consolidation=api.ConsolidationBands(**structs.asdict(self._policy)),
+            ),
             positions=(answer.position,),
         )
 
@@ -252,9 +233,11 @@ class ConsolidationOperations:
         self._passes = {run_id: at_ms for run_id, at_ms in self._passes.items() if at_ms > now_ms}
         return len(self._passes.keys() - {owner})
 
-    async def _advance(self, fields: Mapping[str, Any], author: Author, scope: Scope) -> Reply:
-        session_id = text_field(fields, "session_id")
-        named_ms = _time_ms(text_field(fields, "completed_at"))
+    async def advance(
+        self, asked: api.ConsolidationAdvance, author: Author, scope: Scope
+    ) -> Answer[api.ConsolidationAdvanced]:
+        """Move the watermark past a chat that has settled."""
+        session_id, named_ms = asked.session_id, _time_ms(asked.completed_at)
         owner = _owner(author, "cursor_advance")
         chat = await self._read(self._chats.find(scope, session_id))
         refusal = None
@@ -281,26 +264,31 @@ class ConsolidationOperations:
             raise refusal or unknown from unknown
         event = answer.events[-1]
         at_ms = command.completed_at_ms if isinstance(event, CommandHadNoEffect) else event.watermark_at_ms
-        return Reply(fields={"ok": True, **_watermark(at_ms, session_id)}, positions=(answer.position,))
+        advanced = api.ConsolidationAdvanced(ok=True, **_watermark(at_ms, session_id))
+        return Answer(value=advanced, positions=(answer.position,))
 
-    async def _release(self, fields: Mapping[str, Any], author: Author, scope: Scope) -> Reply:
+    async def release(
+        self, asked: api.ConsolidationRelease, author: Author, scope: Scope
+    ) -> Answer[api.ConsolidationReleased]:
+        """Give the lease back."""
         command = ReleaseTarget(
             envelope=author.envelope(),
             scope=scope.name,
             scope_id=scope.id,
             owner=_owner(author, "cursor_release"),
-            has_more=flag_field(fields, "more", default=False),
+            has_more=asked.more,
         )
         answer = await self._ask(command)
         self.run_ended(command.owner)
         was_held = not isinstance(answer.events[-1], CommandHadNoEffect)
-        return Reply(fields={"ok": True, "released": was_held}, positions=(answer.position,))
+        return Answer(value=api.ConsolidationReleased(ok=True, released=was_held), positions=(answer.position,))
 
     # --- pending entries ---------------------------------------------------------------------------------------------
 
-    async def _drain(self, fields: Mapping[str, Any], author: Author, scope: Scope) -> Reply:
+    async def drain(
+        self, asked: api.ConsolidationDrain, author: Author, scope: Scope
+    ) -> Answer[api.ConsolidationPending]:
         """Return the oldest entries: at least one, then as many as have PAYLOAD_BYTES_MAX together."""
-        limit = integer_field(fields, "limit", default=limits.DRAIN, least=1, most=limits.DRAIN_MAX)
         page = await self._read(
             self._reads.list_items(
                 FAMILY_NAME,
@@ -308,11 +296,11 @@ class ConsolidationOperations:
                 PENDING_ITEM,
                 key_a=scope.aggregate,
                 newest_first=False,
-                limit=limit,
+                limit=asked.limit,
                 positions=author.positions,
             )
         )
-        entries: list[dict[str, Any]] = []
+        entries: list[api.ConsolidationPendingRow] = []
         size = 0
         for row in page.rows:
             document = orjson.loads(row.document)
@@ -320,16 +308,17 @@ class ConsolidationOperations:
             if entries and size > limits.PAYLOAD_BYTES_MAX:
                 break
             entries.append(
-                {
-                    "id": row.id,
-                    "payload": await self._payload(document, scope.tenant),
-                    "origin": document["origin"],
-                    "source_session_id": document["source_session_id"],
-                    "source_run_id": document["source_run_id"],
-                    "created_at": format_rfc3339(row.at_ms),
-                }
+                api.ConsolidationPendingRow(
+                    id=row.id,
+                    payload=await self._payload(document, scope.tenant),
+                    origin=document["origin"],
+                    source_session_id=document["source_session_id"],
+                    source_run_id=document["source_run_id"],
+                    created_at=format_rfc3339(row.at_ms),
+                )
             )
-        return Reply(fields={"pending": entries, "truncated": bool(page.next) or len(entries) < len(page.rows)})
+        is_truncated = bool(page.next) or len(entries) < len(page.rows)
+        return Answer(value=api.ConsolidationPending(pending=entries, truncated=is_truncated))
 
     async def _payload(self, document: Mapping[str, Any], tenant: str) -> Any:
         """Return a payload; of erased content what is left of it, as text."""
@@ -343,42 +332,37 @@ class ConsolidationOperations:
         except orjson.JSONDecodeError:
             return text
 
-    async def _ack(self, fields: Mapping[str, Any], author: Author, scope: Scope) -> Reply:
-        ids = fields.get("ids")
-        if not isinstance(ids, list | tuple) or not 0 < len(ids) <= limits.ACK_IDS_MAX:
-            raise refuse(f"ids: expected a list of 1 to {limits.ACK_IDS_MAX} ids of pending_drain")
+    async def ack(self, asked: api.ConsolidationAck, author: Author, scope: Scope) -> Answer[api.ConsolidationAcked]:
+        """Remove pending entries."""
         command = AckPending(
             envelope=author.envelope(),
             scope=scope.name,
             scope_id=scope.id,
             owner=_owner(author, "pending_ack"),
-            ids=tuple(text_field({"ids": one}, "ids") for one in ids),
+            ids=tuple(asked.ids),
         )
         answer = await self._ask(command)
         acked = sum(len(event.ids) for event in answer.events if isinstance(event, PendingAcked))
-        return Reply(fields={"ok": True, "acked": acked}, positions=(answer.position,))
+        return Answer(value=api.ConsolidationAcked(ok=True, acked=acked), positions=(answer.position,))
 
     # --- dialogue ----------------------------------------------------------------------------------------------------
 
-    async def _read_session(self, fields: Mapping[str, Any], author: Author, scope: Scope) -> Reply:
-        session_id = text_field(fields, "session_id")
-        bytes_max = integer_field(
-            fields, "max_bytes", default=SESSION_BYTES, least=1_024, most=limits.PAYLOAD_BYTES_MAX
-        )
+    async def read_session(
+        self, asked: api.ConsolidationReadSession, author: Author, scope: Scope
+    ) -> Answer[api.ConsolidationSession]:
+        """Read what was said in a settled chat."""
+        session_id = asked.session_id
         chat = await self._read(self._chats.find(scope, session_id))
         if chat is None:
             raise Refused("not_found", f"{scope.aggregate} has no settled chat {session_id[:80]}")
-        dialogue = await self._read(self._chats.dialogue(scope, session_id, bytes_max=bytes_max))
-        return Reply(
-            fields={
-                "session_id": session_id,
-                "completed_at": format_rfc3339(chat.completed_at_ms),
-                "messages": [
-                    {name: getattr(message, name) for name in message.__struct_fields__}
-                    for message in dialogue.messages
-                ],
-                "truncated": dialogue.is_truncated,
-            }
+        dialogue = await self._read(self._chats.dialogue(scope, session_id, bytes_max=asked.max_bytes))
+        return Answer(
+            value=api.ConsolidationSession(
+                session_id=session_id,
+                completed_at=format_rfc3339(chat.completed_at_ms),
+                messages=[api.ConsolidationMessage(**structs.asdict(message)) for message in dialogue.messages],
+                truncated=dialogue.is_truncated,
+            )
         )
 
     # --- the log, the rows and the blobs -----------------------------------------------------------------------------
@@ -400,7 +384,7 @@ class ConsolidationOperations:
         except ConnectorError as error:
             raise Unavailable(f"the payload cannot be stored: {error}") from error
 
-    async def _ask(self, command: Any) -> Answer:
+    async def _ask(self, command: Any) -> OwnerAnswer:
         answer = await ask_owner(self._commands, command, wait_s=self._wait_s)
         last = answer.events[-1]
         if isinstance(last, CommandRefused):
@@ -433,5 +417,6 @@ def _time_ms(text: str) -> int:
     except ValueError:
         time = None
     if time is None or time.tzinfo is None or time.year < 1970:
-        raise refuse(f"completed_at is {text[:60]!r}: expected that of a chat of cursor_scan, a time of RFC 3339")
+        text = f"completed_at is {text[:60]!r}: expected that of a chat of cursor_scan, a time of RFC 3339"
+        raise Refused("bad_request", text)
     return int(time.astimezone(UTC).timestamp() * 1000)

@@ -7,9 +7,11 @@ are the next change. So the log does not depend on what a statement meant, and e
     items.py              the rows of changes, copies and databases
     page_store.py         pages into events and blobs, and back
     files.py              the files of this process
-    operations.py         sql_query, sql_exec, sql_begin, sql_commit, sql_rollback
+    api.py                the operations: ops of the tool Memory, and a route
+    handlers.py           carries them out over operations.py
+    services.py           opens all of it in a process
 
-Before: the Memory tool and its routes. After: connectors/sqlite.
+Before: services/families/registry.py. After: connectors/sqlite.
 """
 
 from loomlog.schemas.generated.database_commands import (
@@ -20,6 +22,7 @@ from loomlog.schemas.generated.database_commands import (
     PutCopy,
 )
 from loomlog.services.core.families import WHOLE_HISTORY, Family, Rules, inner_commands
+from loomlog.services.families.database.api import OPERATIONS
 from loomlog.services.families.database.decide import decide as decide_database
 from loomlog.services.families.database.items import items as database_items
 from loomlog.services.families.database.state import FAMILY_NAME, VERSION, Database, evolve, initial, next_timer_ms
@@ -50,4 +53,6 @@ FAMILY = Family(
     ),
     content_subject=lambda command: subject_of(command.scope, command.scope_id, command.envelope.subject),
     items=database_items,
+    operations=OPERATIONS,
+    services="loomlog.services.families.database.services",
 )

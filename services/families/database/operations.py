@@ -1,8 +1,5 @@
-"""What is done with the database of a scope: one handler for the bodies of HTTP requests and the inputs of tool calls.
-
-    sql_query                            the rows of a SELECT
-    sql_exec                             any other statement
-    sql_begin sql_commit sql_rollback    a transaction of the tree of runs, with others inside of it
+"""What is done with the database of a scope: the rows of a SELECT, any other statement, and transactions of the tree
+of runs, with others inside of them.
 
 A statement that writes is carried out on the file of the last revision that this process knows, and its pages are sent
 to the owner of the aggregate. When another revision came first, the owner refuses them, and the statement is carried
@@ -10,16 +7,19 @@ out again with the next command id of the call. A repeated call walks the same i
 nothing happens twice; a statement that fails in a repeated call is sent too, because it may fail by what an earlier
 attempt has changed.
 
-Before: the Memory tool and its routes. After: decide.py; file_builder.py, files.py, page_store.py.
+Before: handlers.py. After: decide.py; file_builder.py, files.py, page_store.py.
 """
 
 import asyncio
 import itertools
 import logging
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
+
+from msgspec import UnsetType
 
 from loomlog.connectors.process.logs import about
 from loomlog.connectors.protocols import Blobs
@@ -37,8 +37,10 @@ from loomlog.schemas.generated.database_commands import (
 )
 from loomlog.schemas.generated.database_events import SqlChanged, SqlDropped, SqlTransactionBegan, SqlTransactionEnded
 from loomlog.schemas.generated.entity_events import CommandRefused
+from loomlog.services.core.operations import Answer
 from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.core.shares import Holder, ShareExhausted, ShareLimits
+from loomlog.services.families.database.api import DatabaseChanged, DatabaseExec, DatabaseTransaction, MemorySqlRows
 from loomlog.services.families.database.decide import ANY_REVISION, BAD_REQUEST, BUSY, CONFLICT, EXPIRED, HELD
 from loomlog.services.families.database.file_builder import FileBuilder
 from loomlog.services.families.database.files import COMMITTED, CachedFile, DatabaseFiles, ScopeBusy, ScopeFiles
@@ -53,9 +55,9 @@ from loomlog.services.families.database.page_store import (
 from loomlog.services.families.database.state import Database, Head, evolve
 from loomlog.services.families.database.subject import subject_of
 from loomlog.services.families.memory.author import Author, Scope
-from loomlog.services.families.memory.fields import integer_field
-from loomlog.services.families.operation import Reply, ask_owner, plain_text, plaintext
-from loomlog.services.stream.entities.answers import Answer, EntityCommands
+from loomlog.services.families.operation import ask_owner, plain_text, plaintext
+from loomlog.services.stream.entities.answers import Answer as OwnerAnswer
+from loomlog.services.stream.entities.answers import EntityCommands
 from loomlog.services.stream.entities.reads import EntityReads
 
 log = logging.getLogger(__name__)
@@ -64,8 +66,6 @@ WAIT_S = 50.0
 """Seconds to wait for the owner's answer; within the time of a tool call, so that the outcome is told as unknown."""
 POLL_S = 0.05
 """Pause before a transaction of another run is looked at again."""
-TIMEOUT_MS_MAX = 24 * 3_600_000
-"""Longest time that a call may name; that of the operator bounds it."""
 
 Embed = Callable[[Sequence[str]], Awaitable[Sequence[Sequence[float]]]]
 """Returns the vectors of texts. Raises Refused and Unavailable."""
@@ -96,10 +96,7 @@ Prepare = Callable[[ScopeFiles, Database, str], Awaitable[Attempt]]
 
 
 class DatabaseOperations:
-    """The handler (protocol services/families/memory/operations.py::ScopeOperations).
-
-    All methods raise Refused and Unavailable.
-    """
+    """All methods raise Refused and Unavailable."""
 
     def __init__(
         self,
@@ -125,23 +122,11 @@ class DatabaseOperations:
         self._embed = embed
         self._wait_s = wait_s
         self._transactions = OpenTransactions(ShareLimits.of(self._limits.transactions_max))
-        self._handlers: Mapping[str, Callable[[Mapping[str, Any], Author, Scope], Awaitable[Reply]]] = {
-            "sql_query": self._query,
-            "sql_exec": self._exec,
-            "sql_begin": self._begin,
-            "sql_commit": self._commit,
-            "sql_rollback": self._roll_back,
-        }
 
-    async def run(self, op: str, fields: Mapping[str, Any], author: Author, scope: Scope) -> Reply:
-        """Carry out an operation; `fields` are those of the body besides op and scope."""
-        try:
-            return await self._handlers[op](fields, author, scope)
-        except ShareExhausted as error:
-            raise Unavailable(str(error)) from error
-
-    async def drop(self, scope: Scope, author: Author, reason: str = "") -> Reply:
-        """Delete a database: when its run has ended, its user is erased, or an operator asks."""
+    async def drop(self, scope: Scope, author: Author, reason: str = "") -> bool:
+        """Delete a database: when its run has ended, its user is erased, or an operator asks. Return whether there was
+        one.
+        """
         command = DropDatabase(
             envelope=author.envelope(), scope=scope.name, scope_id=scope.id, reason=reason, source=author.source()
         )
@@ -152,9 +137,7 @@ class DatabaseOperations:
             for name in list(held.files):
                 await self._files.remove(held, name)
             held.state = None
-        dropped = next((event for event in answer.events if isinstance(event, SqlDropped)), None)
-        size = 0 if dropped is None else dropped.bytes
-        return Reply(fields={"dropped": dropped is not None, "bytes": size}, positions=(answer.position,))
+        return any(isinstance(event, SqlDropped) for event in answer.events)
 
     def has_files(self, scope: Scope) -> bool:
         """Whether this process has files of a database, as it does for those that it used lately."""
@@ -171,32 +154,34 @@ class DatabaseOperations:
 
     # --- statements --------------------------------------------------------------------------------------------------
 
-    async def _query(self, fields: Mapping[str, Any], author: Author, scope: Scope) -> Reply:
-        timeout_s, statement = self._timeout_s(fields), _statement(fields)
+    async def query(self, asked: DatabaseExec, author: Author, scope: Scope) -> Answer[MemorySqlRows]:
+        """Return the rows of a SELECT."""
+        timeout_s, statement = self._timeout_s(asked), asked.statement
 
         async def work(file: CachedFile) -> QueryResult:
             return await file.database.query(statement, values, timeout_s=timeout_s, rows_max=self._limits.rows_max)
 
         try:
             check_statement(statement, READS)
-            values = await self._values(fields.get("args"))
-            async with self._files.hold(
-                scope, self._limits.busy_wait_s + self._limits.statement_s, _holder(author)
-            ) as held:
-                state = await self._builder.state(scope, author.positions)
-                _check_expired(state, author)
-                _, result = await self._on_file(held, scope, author, state, work)
-                await self._keep_open(held, state, author, scope)
+            values = await self._values(asked.args)
+            wait_s = self._limits.busy_wait_s + self._limits.statement_s
+            with _shares_told():
+                async with self._files.hold(scope, wait_s, _holder(author)) as held:
+                    state = await self._builder.state(scope, author.positions)
+                    _check_expired(state, author)
+                    _, result = await self._on_file(held, scope, author, state, work)
+                    await self._keep_open(held, state, author, scope)
         except StatementRefused as refusal:
             raise Refused(refusal.code, str(refusal)) from refusal
         except ScopeBusy as error:
             raise Refused(BUSY, "another statement uses the database; try again") from error
-        columns, rows = list(result.columns), list(result.rows)
-        return Reply(fields={"columns": columns, "rows": rows, "truncated": result.truncated})
+        rows = MemorySqlRows(columns=list(result.columns), rows=list(result.rows), truncated=result.truncated)
+        return Answer(value=rows)
 
-    async def _exec(self, fields: Mapping[str, Any], author: Author, scope: Scope) -> Reply:
-        timeout_s, quota_bytes = self._timeout_s(fields), self._quota_bytes(author)
-        statement, values = _statement(fields), list[Any]()
+    async def exec(self, asked: DatabaseExec, author: Author, scope: Scope) -> Answer[DatabaseChanged]:
+        """Carry out a statement that writes."""
+        timeout_s, quota_bytes = self._timeout_s(asked), self._quota_bytes(author)
+        statement, values = asked.statement, list[Any]()
 
         async def work(file: CachedFile) -> Written:
             return await file.database.change(
@@ -206,7 +191,7 @@ class DatabaseOperations:
         async def prepare(held: ScopeFiles, state: Database, step: str) -> Attempt:
             try:
                 check_statement(statement, WRITES)
-                values[:] = values or await self._values(fields.get("args"))
+                values[:] = values or await self._values(asked.args)
                 _check_expired(state, author)
             except StatementRefused as refusal:
                 raise Failure(Refused(refusal.code, str(refusal))) from refusal
@@ -240,11 +225,11 @@ class DatabaseOperations:
             return Attempt(command=command, file=file, written=written)
 
         answer = await self._carry_out(author, scope, prepare)
-        counts = {"rows_affected": 0, "last_insert_id": 0}
+        changed = DatabaseChanged(rows_affected=0, last_insert_id=0)
         for event in answer.events:
             if isinstance(event, SqlChanged):
-                counts = {"rows_affected": event.rows_affected, "last_insert_id": event.last_insert_id}
-        return Reply(fields=counts, positions=(answer.position,))
+                changed = DatabaseChanged(rows_affected=event.rows_affected, last_insert_id=event.last_insert_id)
+        return Answer(value=changed, positions=(answer.position,))
 
     def _failure(self, held: ScopeFiles, author: Author, state: Database, refusal: StatementRefused) -> "Failure":
         """Return a failure as it was on the file of the author: on a later revision the statement may do."""
@@ -255,7 +240,8 @@ class DatabaseOperations:
 
     # --- transactions ------------------------------------------------------------------------------------------------
 
-    async def _begin(self, fields: Mapping[str, Any], author: Author, scope: Scope) -> Reply:
+    async def begin(self, author: Author, scope: Scope) -> Answer[DatabaseTransaction]:
+        """Begin a transaction, or one inside of it."""
         _check_in_run(author, "sql_begin")
 
         key, is_reserved = Key(scope, author.root_run_id), False
@@ -285,15 +271,17 @@ class DatabaseOperations:
             if is_reserved:
                 self._transactions.end(key)
             raise
-        return _depth_reply(answer)
+        return _transaction(answer)
 
-    async def _commit(self, fields: Mapping[str, Any], author: Author, scope: Scope) -> Reply:
+    async def commit(self, author: Author, scope: Scope) -> Answer[DatabaseTransaction]:
+        """Commit the innermost transaction."""
         return await self._end(author, scope, "sql_commit", committed=True)
 
-    async def _roll_back(self, fields: Mapping[str, Any], author: Author, scope: Scope) -> Reply:
+    async def roll_back(self, author: Author, scope: Scope) -> Answer[DatabaseTransaction]:
+        """Take the innermost transaction back."""
         return await self._end(author, scope, "sql_rollback", committed=False)
 
-    async def _end(self, author: Author, scope: Scope, op: str, *, committed: bool) -> Reply:
+    async def _end(self, author: Author, scope: Scope, op: str, *, committed: bool) -> Answer[DatabaseTransaction]:
         _check_in_run(author, op)
 
         async def prepare(held: ScopeFiles, state: Database, step: str) -> Attempt:
@@ -307,7 +295,7 @@ class DatabaseOperations:
             )
             return Attempt(command=command)
 
-        return _depth_reply(await self._carry_out(author, scope, prepare, waits=False))
+        return _transaction(await self._carry_out(author, scope, prepare, waits=False))
 
     async def _keep_open(self, held: ScopeFiles, state: Database, author: Author, scope: Scope) -> None:
         """Tell the owner that a transaction is in use, once half of its idle time has passed."""
@@ -336,7 +324,7 @@ class DatabaseOperations:
 
     # --- one command -------------------------------------------------------------------------------------------------
 
-    async def _carry_out(self, author: Author, scope: Scope, prepare: Prepare, *, waits: bool = True) -> Answer:
+    async def _carry_out(self, author: Author, scope: Scope, prepare: Prepare, *, waits: bool = True) -> OwnerAnswer:
         """Return the answer to a command that is made again whenever the database has changed meanwhile. `waits`:
         whether a transaction of another run is waited for.
         """
@@ -345,7 +333,8 @@ class DatabaseOperations:
         for number in itertools.count():
             step, failure = str(number) if number else "", None
             try:
-                answer = await self._attempt(author, scope, prepare, step, positions, deadline, waits=waits)
+                with _shares_told():
+                    answer = await self._attempt(author, scope, prepare, step, positions, deadline, waits=waits)
             except Failure as caught:
                 if author.issued_at_ms:
                     raise caught.refusal from caught
@@ -370,7 +359,7 @@ class DatabaseOperations:
         deadline: float,
         *,
         waits: bool,
-    ) -> Answer:
+    ) -> OwnerAnswer:
         """Return the answer to one command. Raises Failure when there is none to send."""
         loop = asyncio.get_running_loop()
         while True:
@@ -400,7 +389,7 @@ class DatabaseOperations:
                 raise Failure(Refused(BUSY, HELD))
             await asyncio.sleep(POLL_S)
 
-    async def _record(self, author: Author, scope: Scope, step: str, failure: Failure) -> Answer:
+    async def _record(self, author: Author, scope: Scope, step: str, failure: Failure) -> OwnerAnswer:
         """Return the answer to an earlier attempt with this step; without one, record that this one fails."""
         base = failure.base
         command = ChangeDatabase(
@@ -416,10 +405,12 @@ class DatabaseOperations:
         )
         return await self._ask(command)
 
-    async def _ask(self, command: Any) -> Answer:
+    async def _ask(self, command: Any) -> OwnerAnswer:
         return await ask_owner(self._commands, command, wait_s=self._wait_s, invalid_code=REFUSED)
 
-    async def _take(self, held: ScopeFiles, scope: Scope, author: Author, attempt: Attempt, answer: Answer) -> None:
+    async def _take(
+        self, held: ScopeFiles, scope: Scope, author: Author, attempt: Attempt, answer: OwnerAnswer
+    ) -> None:
         """Follow an answer with the files. It may be that to an earlier attempt."""
         state, held.state = held.state, None
         root_run_id = author.root_run_id
@@ -454,7 +445,7 @@ class DatabaseOperations:
     def _idle_ms(self) -> int:
         return round(self._limits.idle_s * 1000)
 
-    async def _copy_if_due(self, held: ScopeFiles, scope: Scope, author: Author, answer: Answer) -> None:
+    async def _copy_if_due(self, held: ScopeFiles, scope: Scope, author: Author, answer: OwnerAnswer) -> None:
         """Add a full copy when there are many changes since the last one. A failure leaves it to the next change."""
         try:
             state = held.state or await self._builder.state(scope, (answer.position,))
@@ -502,10 +493,9 @@ class DatabaseOperations:
 
     # --- fields ------------------------------------------------------------------------------------------------------
 
-    def _timeout_s(self, fields: Mapping[str, Any]) -> float:
-        most_ms = round(self._limits.statement_s * 1000)
-        asked_ms = integer_field(fields, "timeout_ms", default=most_ms, least=1, most=TIMEOUT_MS_MAX)
-        return min(asked_ms, most_ms) / 1000
+    def _timeout_s(self, asked: DatabaseExec) -> float:
+        most_s = self._limits.statement_s
+        return most_s if isinstance(asked.timeout_ms, UnsetType) else min(asked.timeout_ms / 1000, most_s)
 
     def _quota_bytes(self, author: Author) -> int:
         most = self._limits.quota_bytes
@@ -520,10 +510,13 @@ class DatabaseOperations:
         return bind_values(args, vectors)
 
 
-def _statement(fields: Mapping[str, Any]) -> Any:
-    if "statement" not in fields:
-        raise Refused("missing_value", "statement: it is missing")
-    return fields["statement"]
+@contextmanager
+def _shares_told() -> Iterator[None]:
+    """Raise Unavailable for a share of the files that is used up."""
+    try:
+        yield
+    except ShareExhausted as error:
+        raise Unavailable(str(error)) from error
 
 
 def _subject(scope: Scope, author: Author) -> str:
@@ -552,6 +545,6 @@ def _is_committed(event: Any) -> bool:
     return False
 
 
-def _depth_reply(answer: Answer) -> Reply:
+def _transaction(answer: OwnerAnswer) -> Answer[DatabaseTransaction]:
     depth = next(event.depth for event in answer.events if isinstance(event, SqlTransactionBegan | SqlTransactionEnded))
-    return Reply(fields={"ok": True, "depth": depth}, positions=(answer.position,))
+    return Answer(value=DatabaseTransaction(ok=True, depth=depth), positions=(answer.position,))

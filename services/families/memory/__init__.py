@@ -1,22 +1,24 @@
 """The family of memory: what agents, applications and operators keep by key, each change with its source.
 
 An aggregate is a scope: all keys of an agent, a user or a tenant. Its routes and its tool have the form that existing
-clients know; no transport makes any from the declaration. Microservices append SetEntry and DeleteEntry records.
+clients know. Microservices append SetEntry and DeleteEntry records.
 
     author.py             who acts, and in which scope
     state.py, decide.py   the rules
     items.py              the rows: entries, their versions, scopes
     store.py              reads and writes of entries in a process
-    operations.py         set, incr, search, ...: one handler for HTTP and for agents
+    api.py                the operations: routes, and ops of the tool Memory
+    handlers.py           carries them out; entry_operations.py and search.py do, or backends.py elsewhere
+    services.py           opens all of it in a process
 
-Before: services/api/memory_endpoints.py, services/runtime/tools/memory_tool.py. After: projections/memory_index finds
-entries by their words and their meaning.
+Before: services/families/registry.py. After: projections/memory_index finds entries by their words and their meaning.
 """
 
 from typing import Any
 
 from loomlog.schemas.generated.memory_commands import DeleteEntry, DropScope, SetEntry, SupersedeEntry
 from loomlog.services.core.families import WHOLE_HISTORY, Family, Rules, inner_commands
+from loomlog.services.families.memory.api import OPERATIONS, TOOL
 from loomlog.services.families.memory.author import USER, aggregate_name
 from loomlog.services.families.memory.decide import decide as decide_memory
 from loomlog.services.families.memory.decide import next_timer_ms
@@ -53,4 +55,7 @@ FAMILY = Family(
     content_subject=_subject,
     items=memory_items,
     refill=refill,
+    operations=OPERATIONS,
+    tools=(TOOL,),
+    services="loomlog.services.families.memory.services",
 )

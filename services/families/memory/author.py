@@ -1,13 +1,16 @@
 """The author of an operation on memory, and the scope it is for: the same for requests and tool calls.
 
-Before: services/api/memory_endpoints.py, services/runtime/tools/memory_tool.py. After: operations.py.
+Before: handlers.py of the families memory, database and consolidation. After: entry_operations.py and their neighbours.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from loomlog.schemas.generated.values import CommandEnvelope, MemorySource
+from msgspec import UNSET, structs
+
+from loomlog.schemas.generated.values import AgentDefinition, CommandEnvelope, CoreBlock, MemorySource
 from loomlog.schemas.records import Value
+from loomlog.services.core.operations import Call
 from loomlog.services.core.refusals import Refused
 
 AGENT, USER, TENANT, RUN = "agent", "user", "tenant", "run"
@@ -73,6 +76,30 @@ class Grants(Value, frozen=True, kw_only=True):
         return own if self.is_of_file or operators <= 0 else min(own, operators)
 
 
+def grants_of_run(definition: AgentDefinition) -> Grants:
+    """Return what the definition that a run is pinned to allows."""
+    fields = {} if definition.grants is None else structs.asdict(definition.grants)
+    return grants_of(fields, is_of_file=definition.pin is None)
+
+
+def grants_of(fields: Mapping[str, Any], *, is_of_file: bool) -> Grants:
+    """Return what the fields of values.AgentGrants allow. `is_of_file`: a configuration file says so."""
+    return Grants(
+        memory_scopes=tuple(fields.get("memory_scopes") or ()),
+        sql_scopes=tuple(fields.get("sql_scopes") or ()),
+        memory_quota_bytes=fields.get("memory_quota_bytes") or 0,
+        sql_quota_bytes=fields.get("sql_quota_bytes") or 0,
+        memory_backend=fields.get("memory_backend") or "",
+        memory_consolidation=bool(fields.get("memory_consolidation")),
+        core_blocks=tuple(_block(one) for one in fields.get("core_blocks") or ()),
+        is_of_file=is_of_file,
+    )
+
+
+def _block(block: CoreBlock | Mapping[str, Any]) -> Mapping[str, Any]:
+    return structs.asdict(block) if isinstance(block, CoreBlock) else block
+
+
 class Author(Value, frozen=True, kw_only=True):
     """The author of an operation. With `grants` None: an operator or an application, which names scope ids itself."""
 
@@ -125,6 +152,57 @@ class Author(Value, frozen=True, kw_only=True):
             subject=self.user_id or self.subject,
             issued_at_ms=self.issued_at_ms,
         )
+
+
+def author_of(call: Call[Any]) -> Author:
+    """Return the caller of an operation as an author: a principal, or a run with what its agent may do."""
+    caller, run = call.caller, call.caller.run
+    if run is None:
+        return Author(
+            tenant=caller.tenant,
+            subject=caller.subject,
+            command_id=call.command_id,
+            issued_at_ms=call.issued_at_ms,
+        )
+    return Author(
+        tenant=caller.tenant,
+        subject=caller.subject,
+        command_id=call.command_id,
+        issued_at_ms=call.issued_at_ms,
+        user_id=caller.user_id,
+        agent=run.agent,
+        run_id=run.run_id,
+        root_run_id=run.root_run_id,
+        session_id=run.session_id,
+        turn=caller.turn,
+        call=caller.call,
+        grants=grants_of(run.grants, is_of_file=not run.agent_def_id),
+        is_isolated=caller.is_isolated,
+        positions=caller.positions,
+    )
+
+
+def scope_of(asked: Any, author: Author) -> Scope:
+    """Return the scope of entries that an input names: `scope`, UNSET for the user of a request and for the only scope
+    that is granted to an agent, and `scope_id` of requests. Raises Refused(invalid_scope).
+    """
+    if author.grants is not None:
+        return resolve_scope(author, scope_or_default(asked.scope, author.grants.memory_scopes))
+    return named_scope(author.tenant, USER if asked.scope is UNSET else asked.scope, asked.scope_id)
+
+
+def scope_or_default(name: Any, granted: Sequence[str]) -> Any:
+    """Return the scope that an agent names; None when it names none and more than one is granted."""
+    if name is not UNSET:
+        return name
+    return granted[0] if len(granted) == 1 else None
+
+
+def require_scope_id(asked: Any) -> None:
+    """Refuse a request for a scope that has an id, without one."""
+    name = USER if asked.scope is UNSET else asked.scope
+    if name != TENANT and not asked.scope_id:
+        raise Refused("missing_scope_id", f"scope_id: scope {name} needs an id")
 
 
 def resolve_scope(

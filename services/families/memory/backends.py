@@ -11,7 +11,7 @@ is asked in the background, and gets calls again once it answers.
 Which variable may be the key is decided by the registry of secrets, by tenant and host: a definition that a tenant made
 could otherwise send the secrets of others to an address of its choice.
 
-Before: services/runtime/memory_setup.py. After: remote_backend.py, entry_operations.py.
+Before: services.py. After: remote_backend.py, entry_operations.py.
 """
 
 import asyncio
@@ -20,7 +20,10 @@ import re
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar
+
+from msgspec import structs
 
 from loomlog.connectors.configuration.memory_block import (
     TENANT_PLACEHOLDER,
@@ -32,14 +35,22 @@ from loomlog.connectors.configuration.principals import DEFAULT_TENANT
 from loomlog.connectors.configuration.secret_registry import Purpose, SecretRefused, SecretRegistry, host_of
 from loomlog.connectors.definitions import KINDS, DefinitionProblem
 from loomlog.connectors.errors import ConnectorError, Permanent
+from loomlog.services.core.operations import Answer
 from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.families.definition.table import TENANT, Resolved
+from loomlog.services.families.memory.api import (
+    MemoryAnswer,
+    MemoryFacts,
+    MemoryHits,
+    MemoryRecall,
+    MemorySearch,
+    MemorySet,
+    MemorySetDone,
+)
 from loomlog.services.families.memory.author import Author, Scope
 from loomlog.services.families.memory.entry_operations import EntryOperations
-from loomlog.services.families.memory.operations import ScopeOperations
 from loomlog.services.families.memory.remote_backend import Peer, PeerDown, RemoteBackend
 from loomlog.services.families.memory.store import Backend, Change, StoredEntry, Written
-from loomlog.services.families.operation import Reply
 from loomlog.services.stream.entities.reads import PositionNotRead
 
 log = logging.getLogger(__name__)
@@ -49,11 +60,10 @@ BACKENDS_MAX = 200
 """Backends whose connections are kept; those that were used last."""
 TENANT_CHARACTER = re.compile(r"[A-Za-z0-9_-]")
 SEPARATOR = ":"
-FALLBACK_FIELD = "backend_fallback"
-
 READ_WAIT_S = 1.0
 """Seconds of one read for a prompt, of which a hanging peer must not hold back the start of a run."""
 ValueT = TypeVar("ValueT")
+AnswerT = TypeVar("AnswerT", bound=MemoryAnswer)
 
 BuildPeer = Callable[[str, str], Peer]
 """Returns the client of a base_url and an api_version. Raises Permanent."""
@@ -70,7 +80,7 @@ class BackendDefinitions(Protocol):
 
 
 class Backends:
-    """The backends of agents (protocol ScopeOperations): an operation is done where the author's agent has its memory.
+    """The backends of agents: an operation is done where the author's agent has its memory (protocol Finder).
 
     `secrets` has the keys of peers.
     """
@@ -92,19 +102,21 @@ class Backends:
         self._remotes: OrderedDict[tuple[str, str, str, bytes], _Remote] = OrderedDict()
         self._closing: set[asyncio.Task[None]] = set()
 
-    async def run(self, op: str, fields: Mapping[str, Any], author: Author, scope: Scope) -> Reply:
-        """Carry out an operation on entries. Raises Refused, Unavailable."""
+    async def run(
+        self, operate: Callable[[EntryOperations], Awaitable[Answer[AnswerT]]], author: Author
+    ) -> Answer[AnswerT]:
+        """Return what an operation on the entries of the author gives. Raises Refused, Unavailable."""
         remote = await self._select(author)
         if remote is None:
-            return await self._entries.run(op, fields, author, scope)
+            return await operate(self._entries)
         try:
-            return await remote.run(op, fields, author, scope)
+            return await remote.run(operate, author)
         except Unavailable as error:
             if not remote.has_fallback:
                 raise
             log.warning("%s; the memory here is used instead", error)
         try:
-            reply = await self._entries.run(op, fields, author, scope)
+            answer = await operate(self._entries)
         except Refused as refused:
             where = (
                 f"{refused} (answered by the memory here, because the backend {remote.backend.name} does not answer)"
@@ -112,18 +124,22 @@ class Backends:
             raise Refused(
                 refused.code,
                 where,
-                details={**refused.details, FALLBACK_FIELD: True},
+                details={**refused.details, "backend_fallback": True},
                 retry_after_s=refused.retry_after_s,
             ) from refused
-        return Reply(fields={**reply.fields, FALLBACK_FIELD: True}, positions=reply.positions)
+        return replace(answer, value=structs.replace(answer.value, backend_fallback=True))
 
-    async def search(self, scope: Scope, fields: Mapping[str, Any], author: Author) -> Mapping[str, Any]:
-        """Return the answer of op search (protocol Finder). Raises Refused, Unavailable."""
-        return (await self.run("search", fields, author, scope)).fields
+    async def set(self, asked: MemorySet, author: Author, scope: Scope) -> Answer[MemorySetDone]:
+        """Set a key. Raises Refused, Unavailable."""
+        return await self.run(lambda entries: entries.set(asked, author, scope), author)
 
-    async def recall(self, scope: Scope, fields: Mapping[str, Any], author: Author) -> Mapping[str, Any]:
-        """Return the answer of op recall. Raises Refused, Unavailable."""
-        return (await self.run("recall", fields, author, scope)).fields
+    async def search(self, scope: Scope, asked: MemorySearch, author: Author) -> MemoryHits:
+        """Return what a search finds (protocol Finder). Raises Refused, Unavailable."""
+        return (await self.run(lambda entries: entries.search(asked, author, scope), author)).value
+
+    async def recall(self, scope: Scope, asked: MemoryRecall, author: Author) -> MemoryFacts:
+        """Return the facts that a search finds. Raises Refused, Unavailable."""
+        return (await self.run(lambda entries: entries.recall(asked, author, scope), author)).value
 
     async def backend_of(self, author: Author) -> Backend:
         """Return where the author's entries are, for the prompt of one run.
@@ -251,7 +267,7 @@ class _Remote:
     def __init__(
         self,
         backend: RemoteBackend,
-        operations: ScopeOperations,
+        entries: EntryOperations,
         *,
         has_fallback: bool,
         interval_s: float,
@@ -260,7 +276,7 @@ class _Remote:
         """`interval_s` 0: it is asked for each call."""
         self.backend = backend
         self.has_fallback = has_fallback
-        self._operations = operations
+        self._entries = entries
         self._interval_s = interval_s
         self._clock_s = clock_s
         self._check_at_s: float | None = None
@@ -290,10 +306,10 @@ class _Remote:
         if self._interval_s:
             self._check_at_s = self._clock_s() + self._interval_s
 
-    async def run(self, op: str, fields: Mapping[str, Any], author: Author, scope: Scope) -> Reply:
-        reply = await self.guard(author, lambda: self._operations.run(op, fields, author, scope))
-        shown = {name: value for name, value in reply.fields.items() if name != "revision" or value > 0}
-        return Reply(fields=shown, positions=reply.positions)
+    async def run(
+        self, operate: Callable[[EntryOperations], Awaitable[Answer[AnswerT]]], author: Author
+    ) -> Answer[AnswerT]:
+        return await self.guard(author, lambda: operate(self._entries))
 
     async def close(self) -> None:
         if self._check is not None:

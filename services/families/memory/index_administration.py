@@ -3,11 +3,13 @@
 All but the count name a scope and change nothing by default (`dry_run`). One call handles at most ENTRIES_MAX entries,
 in batches of 64; `more` and `truncated` tell that there are others.
 
-Before: services/api/memory_endpoints.py, loomlog memory reembed. After: projections/memory_index.
+Before: handlers.py. After: projections/memory_index.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from msgspec import UNSET, structs
 
 from loomlog.connectors.errors import ConnectorError
 from loomlog.projections.entity_items import ItemRow
@@ -16,6 +18,14 @@ from loomlog.projections.memory_index.reads import IndexMissing, MemoryIndex
 from loomlog.projections.memory_index.vectors import Embedder, EmbeddingSet, VectorStore, Waiting, is_of
 from loomlog.services.core.families import aggregate_id, name_in_tenant
 from loomlog.services.core.refusals import Refused, Unavailable
+from loomlog.services.families.memory.api import (
+    MemoryBackfillEmbeddings,
+    MemoryEmbedStats,
+    MemoryModel,
+    MemoryModelRow,
+    MemoryPurgeStaleEmbeddings,
+    MemoryReembed,
+)
 from loomlog.services.families.memory.author import Scope, scope_of_aggregate
 from loomlog.services.families.memory.items import ENTRY_ITEM, entry_id
 from loomlog.services.families.memory.store import FAMILY_NAME, Decrypt
@@ -42,6 +52,16 @@ def load_by(reads: EntityReads) -> LoadEntries:
     return load
 
 
+@dataclass(slots=True)
+class Embedded:
+    """What became of entries that were to be embedded."""
+
+    embedded: int = 0
+    empty: int = 0
+    failed: list[str] = field(default_factory=list)
+    """Keys."""
+
+
 class IndexAdministration:
     """The operations.
 
@@ -54,69 +74,77 @@ class IndexAdministration:
         self._index, self._load = index, load_by(reads)
         self._decrypt, self._embedder = decrypt, embedder
 
-    async def embed_stats(self, tenant: str) -> dict[str, Any]:
+    async def embed_stats(self, tenant: str) -> MemoryEmbedStats:
         """Return which models have embedded how much of a tenant."""
         store = await self._store()
         try:
             statistics = await store.statistics(tenant)
         except ConnectorError as error:
             raise _unavailable(error) from error
-        models = [
-            {"provider": of.provider, "model": of.model, "dimension": of.dimension, "rows": rows, "bytes": size}
-            for of, rows, size in statistics
-        ]
-        answer: dict[str, Any] = {
-            "tenant": tenant,
-            "models": models,
-            "total_embedding_bytes": sum(size for _, _, size in statistics),
-        }
-        if notes := self._notes([of for of, _, _ in statistics]):
-            answer["notes"] = notes
-        return answer
+        return MemoryEmbedStats(
+            tenant=tenant,
+            models=[
+                MemoryModelRow(provider=of.provider, model=of.model, dimension=of.dimension, rows=rows, bytes=size)
+                for of, rows, size in statistics
+            ],
+            total_embedding_bytes=sum(size for _, _, size in statistics),
+            notes=self._notes([of for of, _, _ in statistics]) or UNSET,
+        )
 
-    async def reembed(self, scope: Scope, *, dry_run: bool = True) -> dict[str, Any]:
+    async def reembed(self, scope: Scope, *, dry_run: bool = True) -> MemoryReembed:
         """Give all entries of a scope that ask for it a vector of the present embedder."""
         try:
             work, target = await self._target(dry_run)
             full = aggregate_id(FAMILY_NAME, scope.tenant, scope.aggregate)
             total = await work.store.count_embeddable(full)
             entries = await work.store.embeddable(full, target.id, in_no_set=False, after="", limit=ENTRIES_MAX)
-            answer: dict[str, Any] = {
-                "scope": scope.name,
-                "scope_id": scope.id,
-                "dry_run": dry_run,
-                "rows_total": total,
-                "current_embedder": _model_json(target),
-            }
+            answer = MemoryReembed(
+                scope=scope.name,
+                scope_id=scope.id,
+                dry_run=dry_run,
+                rows_total=total,
+                current_embedder=shown_model(target),
+            )
             if dry_run:
                 keys = [one.key for one in entries[:SAMPLE_KEYS_MAX]]
-                return answer | {
-                    "rows_to_reembed": len(entries),
-                    "sample_keys": keys,
-                    "sample_keys_capped": len(entries) > len(keys),
-                }
+                return structs.replace(
+                    answer,
+                    rows_to_reembed=len(entries),
+                    sample_keys=keys,
+                    sample_keys_capped=len(entries) > len(keys),
+                )
             outcome = await self._embed(work, target, entries)
         except (ConnectorError, PositionNotRead, IndexMissing, EmbedderRefused) as error:
             raise _unavailable(error) from error
-        answer |= {"rows_reembedded": outcome["embedded"], "rows_failed": outcome["failed"]}
-        return answer | ({"failed_keys": outcome["failed_keys"]} if outcome["failed_keys"] else {})
+        return structs.replace(
+            answer,
+            rows_reembedded=outcome.embedded,
+            rows_failed=len(outcome.failed),
+            failed_keys=outcome.failed[:FAILED_KEYS_MAX] or UNSET,
+        )
 
-    async def backfill(self, scope: Scope, *, dry_run: bool = True) -> dict[str, Any]:
+    async def backfill(self, scope: Scope, *, dry_run: bool = True) -> MemoryBackfillEmbeddings:
         """Give entries that ask for a vector, and have none of any model, theirs."""
         try:
             work, target = await self._target(dry_run)
             full = aggregate_id(FAMILY_NAME, scope.tenant, scope.aggregate)
             entries = await work.store.embeddable(full, target.id, in_no_set=True, after="", limit=ENTRIES_MAX + 1)
             more, entries = len(entries) > ENTRIES_MAX, entries[:ENTRIES_MAX]
-            answer = {"scope": scope.name, "scope_id": scope.id, "dry_run": dry_run, "candidates": len(entries)}
-            outcome = {"embedded": 0, "failed": 0, "skipped_empty": 0}
-            if not dry_run:
-                outcome = await self._embed(work, target, entries)
+            outcome = Embedded() if dry_run else await self._embed(work, target, entries)
         except (ConnectorError, PositionNotRead, IndexMissing, EmbedderRefused) as error:
             raise _unavailable(error) from error
-        return answer | {name: outcome[name] for name in ("embedded", "failed", "skipped_empty")} | {"more": more}
+        return MemoryBackfillEmbeddings(
+            scope=scope.name,
+            scope_id=scope.id,
+            dry_run=dry_run,
+            candidates=len(entries),
+            embedded=outcome.embedded,
+            failed=len(outcome.failed),
+            skipped_empty=outcome.empty,
+            more=more,
+        )
 
-    async def purge_stale(self, scope: Scope, *, dry_run: bool = True) -> dict[str, Any]:
+    async def purge_stale(self, scope: Scope, *, dry_run: bool = True) -> MemoryPurgeStaleEmbeddings:
         """Remove the vectors of models that neither answer nor are being computed."""
         store = await self._store()
         full = aggregate_id(FAMILY_NAME, scope.tenant, scope.aggregate)
@@ -126,15 +154,15 @@ class IndexAdministration:
             purged = 0 if dry_run or not stale else await store.purge(full, stale)
         except ConnectorError as error:
             raise _unavailable(error) from error
-        return {
-            "scope": scope.name,
-            "scope_id": scope.id,
-            "dry_run": dry_run,
-            "scanned": scanned,
-            "stale": len(stale),
-            "purged": purged,
-            "truncated": truncated,
-        }
+        return MemoryPurgeStaleEmbeddings(
+            scope=scope.name,
+            scope_id=scope.id,
+            dry_run=dry_run,
+            scanned=scanned,
+            stale=len(stale),
+            purged=purged,
+            truncated=truncated,
+        )
 
     async def _store(self) -> VectorStore:
         try:
@@ -161,20 +189,14 @@ class IndexAdministration:
             return work, await work.target()
         return work, next((one for one in await store.sets() if is_of(one, self._embedder)), _unwritten(self._embedder))
 
-    async def _embed(self, work: EntryEmbedder, target: EmbeddingSet, entries: Sequence[Waiting]) -> dict[str, Any]:
-        embedded = empty = 0
-        failed: list[str] = []
+    async def _embed(self, work: EntryEmbedder, target: EmbeddingSet, entries: Sequence[Waiting]) -> "Embedded":
+        done = Embedded()
         for start in range(0, len(entries), BATCH):
             outcome = await work.embed(entries[start : start + BATCH], target)
-            embedded += len(outcome.embedded)
-            empty += len(outcome.empty)
-            failed += [one.key for one in (*outcome.failed, *outcome.later)]
-        return {
-            "embedded": embedded,
-            "failed": len(failed),
-            "skipped_empty": empty,
-            "failed_keys": failed[:FAILED_KEYS_MAX],
-        }
+            done.embedded += len(outcome.embedded)
+            done.empty += len(outcome.empty)
+            done.failed += [one.key for one in (*outcome.failed, *outcome.later)]
+        return done
 
     async def _decrypt_text(self, text: str, tenant: str) -> str | None:
         return str(await self._decrypt(text, tenant))
@@ -195,8 +217,9 @@ def _unwritten(embedder: Embedder) -> EmbeddingSet:
     return EmbeddingSet(0, embedder.provider, embedder.model, embedder.dimension, False, False)
 
 
-def _model_json(of: EmbeddingSet) -> Mapping[str, Any]:
-    return {"provider": of.provider, "model": of.model, "dimension": of.dimension}
+def shown_model(of: EmbeddingSet) -> MemoryModel:
+    """Return a model of vectors as it is shown."""
+    return MemoryModel(provider=of.provider, model=of.model, dimension=of.dimension)
 
 
 def _unavailable(error: Exception) -> Unavailable:

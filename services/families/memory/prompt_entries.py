@@ -7,7 +7,7 @@ Before: services/runtime/run/prompt_memory.py. After: store.py, or another backe
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from loomlog.connectors.errors import Permanent
@@ -16,6 +16,7 @@ from loomlog.schemas.position import Position
 from loomlog.schemas.records import replace
 from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.families.memory import limits
+from loomlog.services.families.memory.api import MemorySearch
 from loomlog.services.families.memory.author import SCOPES, TENANT, TENANT_SCOPE_ID, Author, Scope, resolve_scope
 from loomlog.services.families.memory.entry_operations import CORE_PREFIX, Finder
 from loomlog.services.families.memory.prompt import (
@@ -94,9 +95,8 @@ class PromptEntries:
         """Return what a search of each scope finds. Raises Refused too."""
         entries: list[PromptEntry] = []
         for scope in self._granted():
-            answer = await finder.search(scope, {"query": query, "top_k": SEARCH_HITS}, self._author)
-            hits: Sequence[Mapping[str, Any]] = answer["entries"]
-            entries += [PromptEntry(key=hit["key"], scope=scope.name, text=_written(hit["value"])) for hit in hits]
+            hits = await finder.search(scope, MemorySearch(query=query, top_k=SEARCH_HITS), self._author)
+            entries += [PromptEntry(key=hit.key, scope=scope.name, text=_written(hit.value)) for hit in hits.entries]
         return entries
 
     def _granted(self) -> Sequence[Scope]:

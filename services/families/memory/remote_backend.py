@@ -17,9 +17,11 @@ Before: backends.py, entry_operations.py. After: connectors/memory_peer/client.p
 import asyncio
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Protocol
+
+from msgspec import UNSET, structs, to_builtins
 
 from loomlog.connectors.errors import ConnectorError, Permanent, UnknownOutcome
 from loomlog.connectors.memory_peer.client import PeerAnswer
@@ -28,6 +30,7 @@ from loomlog.schemas.position import Position
 from loomlog.schemas.records import replace
 from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.families.memory import limits
+from loomlog.services.families.memory.api import MemoryFacts, MemoryHit, MemoryHits, MemoryRecall, MemorySearch
 from loomlog.services.families.memory.author import TENANT, Author, Scope
 from loomlog.services.families.memory.decide import key_problem
 from loomlog.services.families.memory.store import Change, StoredEntry, Written
@@ -202,12 +205,13 @@ class RemoteBackend:
 
     # --- search ------------------------------------------------------------------------------------------------------
 
-    async def search(self, scope: Scope, fields: Mapping[str, Any], author: Author) -> Mapping[str, Any]:
-        """Return the peer's answer to op search; `sources_applied` is false unless every hit is of these sources."""
+    async def search(self, scope: Scope, asked: MemorySearch, author: Author) -> MemoryHits:
+        """Return what the peer finds; `sources_applied` is false unless every hit is of these sources."""
         own = self._key_prefix(scope)
-        body = {name: fields[name] for name in SEARCH_FIELDS if name in fields}
+        fields = to_builtins(asked)
+        body = {name: fields[name] for name in SEARCH_FIELDS if fields[name] is not None}
         if own:
-            body["prefix"] = own + str(fields.get("prefix") or "")
+            body["prefix"] = own + (asked.prefix or "")
         body |= {"scope": scope.name, "scope_id": self._scope_id(scope)}
         answer = await self._send("POST", ["search"], scope, body=body)
         assert answer is not None
@@ -215,35 +219,33 @@ class RemoteBackend:
         if not isinstance(rows, list):
             raise self._garbage("hits without entries")
         hits = [self._hit(row, own) for row in rows[:HITS_MAX]]
-        facts = {name: _scalar(answer.fields.get(name)) for name in ANSWER_FIELDS}
-        shown: dict[str, Any] = {"entries": hits, **{name: one for name, one in facts.items() if one is not None}}
-        sources = fields.get("sources")
-        if sources:
-            is_applied = answer.fields.get("sources_applied") is not False
-            is_applied = is_applied and all(_is_of(hit, sources) for hit in hits)
-            shown["sources_applied"] = is_applied
-            if not is_applied:
-                shown["note"] = self._text("it did not search these sources alone; `kind` tells what a hit is")
-        return shown
+        facts: dict[str, Any] = {name: _scalar(answer.fields.get(name)) for name in ANSWER_FIELDS}
+        shown = MemoryHits(entries=hits, **{name: one for name, one in facts.items() if one is not None})
+        if not asked.sources:
+            return shown
+        is_applied = answer.fields.get("sources_applied") is not False
+        is_applied = is_applied and all(_is_of(hit, asked.sources) for hit in hits)
+        note = self._text("it did not search these sources alone; `kind` tells what a hit is")
+        return structs.replace(shown, sources_applied=is_applied, note=UNSET if is_applied else note)
 
-    async def recall(self, scope: Scope, fields: Mapping[str, Any], author: Author) -> Mapping[str, Any]:
+    async def recall(self, scope: Scope, asked: MemoryRecall, author: Author) -> MemoryFacts:
         """Refuse: the peer's route finds facts and notes, not facts alone."""
         raise Refused("capability_unsupported", self._text("it cannot recall facts; use op search"))
 
-    def _hit(self, row: Any, own: str) -> dict[str, Any]:
+    def _hit(self, row: Any, own: str) -> MemoryHit:
         if not isinstance(row, Mapping):
             raise self._garbage("a hit that is no object")
         key = row.get("key")
         if not isinstance(key, str) or key_problem(key) or not key.startswith(own):
             raise self._garbage("a hit that was not asked for")
-        shown: dict[str, Any] = {"key": key[len(own) :], "value": json.loads(self._value_text(row.get("value")))}
+        shown: dict[str, Any] = {}
         for name in HIT_FIELDS:
             value = row.get(name)
             if isinstance(value, Mapping):
                 shown[name] = {str(part)[:60]: _scalar(item) for part, item in list(value.items())[:10]}
             elif name in row:
                 shown[name] = _scalar(value)
-        return shown
+        return MemoryHit(key=key[len(own) :], value=json.loads(self._value_text(row.get("value"))), **shown)
 
     # --- requests ----------------------------------------------------------------------------------------------------
 
@@ -398,10 +400,9 @@ class RemoteBackend:
         return f"the memory backend {self.name}: {problem}"
 
 
-def _is_of(hit: Mapping[str, Any], sources: Any) -> bool:
+def _is_of(hit: MemoryHit, sources: Collection[str]) -> bool:
     """Return whether a hit is of one of the sources; one that does not tell its kind is of none."""
-    kind = hit.get("kind")
-    return bool(kind) and SOURCES.get(str(kind), "documents") in sources
+    return bool(hit.kind) and SOURCES.get(str(hit.kind), "documents") in sources
 
 
 def _scalar(value: Any) -> str | int | float | bool | None:
@@ -414,7 +415,7 @@ def _scalar(value: Any) -> str | int | float | bool | None:
 
 
 def _provenance(value: Any) -> Mapping[str, Any] | None:
-    """Return the stored fields of a provenance as it is shown (entry_operations.py); None for a note."""
+    """Return the stored fields of a provenance as it is shown (answers.py); None for a note."""
     if not isinstance(value, Mapping):
         return None
     names = ("origin", "source_session_id", "source_run_id")

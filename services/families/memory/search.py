@@ -8,7 +8,7 @@ The index may be ahead of the rows or behind them, so a hit counts only if its r
 vectors from answering (no embedder, another model, a call that fails) leaves the search by words, and is named in
 `rank_note`.
 
-Before: entry_operations.py, services/api/memory_endpoints.py, consolidation. After: projections/memory_index.
+Before: entry_operations.py, prompt_entries.py. After: projections/memory_index.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import orjson
+from msgspec import UNSET
 
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.kafka.partitioner import partition_of
@@ -35,10 +36,18 @@ from loomlog.schemas.position import Position
 from loomlog.schemas.records import Value
 from loomlog.services.core.families import aggregate_id, aggregate_key
 from loomlog.services.core.refusals import Refused, Unavailable
+from loomlog.services.families.memory.api import (
+    MemoryFact,
+    MemoryFacts,
+    MemoryHit,
+    MemoryHits,
+    MemoryRecall,
+    MemorySearch,
+)
 from loomlog.services.families.memory.author import Author, Scope
 from loomlog.services.families.memory.items import ENTRY_ITEM, entry_id
 from loomlog.services.families.memory.ranking import RankedHit, RankFacts, ranked, without_copies
-from loomlog.services.families.memory.search_fields import (
+from loomlog.services.families.memory.search_request import (
     HYBRID,
     LEXICAL,
     SEMANTIC,
@@ -111,7 +120,7 @@ class Vectors(Value, frozen=True, kw_only=True):
     note: str = ""
 
 
-class MemorySearch:
+class MemorySearcher:
     """Searches. `embedders`: that of this process first; former ones answer while the vectors of a new one are
     computed. All methods raise Refused and Unavailable.
     """
@@ -314,20 +323,19 @@ class MemorySearch:
 class MemoryFinder:
     """The operations search and recall, as answers (protocol Finder of entry_operations.py)."""
 
-    def __init__(self, searcher: MemorySearch) -> None:
+    def __init__(self, searcher: MemorySearcher) -> None:
         self._searcher = searcher
 
-    async def search(self, scope: Scope, fields: Mapping[str, Any], author: Author) -> Mapping[str, Any]:
-        """Return the answer of op search."""
-        request = search_request(fields)
-        return search_json(await self._searcher.search(scope, request, author.positions), request)
+    async def search(self, scope: Scope, asked: MemorySearch, author: Author) -> MemoryHits:
+        """Return what a search finds."""
+        request = search_request(asked)
+        return shown_hits(await self._searcher.search(scope, request, author.positions), request)
 
-    async def recall(self, scope: Scope, fields: Mapping[str, Any], author: Author) -> Mapping[str, Any]:
-        """Return the answer of op recall."""
-        request, threshold = recall_request(fields)
-        result = await self._searcher.search(scope, request, author.positions)
-        hits = [hit for hit in result.hits if threshold <= 0 or (hit.score or 0.0) >= threshold]
-        return {"facts": [fact_json(hit) for hit in hits]}
+    async def recall(self, scope: Scope, asked: MemoryRecall, author: Author) -> MemoryFacts:
+        """Return the facts that a search finds."""
+        result = await self._searcher.search(scope, recall_request(asked), author.positions)
+        hits = [hit for hit in result.hits if asked.threshold <= 0 or (hit.score or 0.0) >= asked.threshold]
+        return MemoryFacts(facts=[shown_fact(hit) for hit in hits])
 
 
 class AccessCounter:
@@ -375,43 +383,36 @@ class AccessCounter:
             self._timer = None
 
 
-def search_json(result: SearchResult, request: SearchRequest) -> dict[str, Any]:
+def shown_hits(result: SearchResult, request: SearchRequest) -> MemoryHits:
     """Return the answer of a search."""
-    answer: dict[str, Any] = {
-        "entries": [hit_json(hit) for hit in result.hits],
-        "query_embedding_dim": result.query_embedding_dim,
-        "truncated": result.truncated,
-    }
-    if request.sources:
-        answer["sources_applied"] = True
-    if result.dedup_dropped is not None:
-        answer["dedup_dropped"] = result.dedup_dropped
-    if result.rank_note:
-        answer["rank_note"] = result.rank_note
-    return answer
+    return MemoryHits(
+        entries=[shown_hit(hit) for hit in result.hits],
+        query_embedding_dim=result.query_embedding_dim,
+        truncated=result.truncated,
+        sources_applied=True if request.sources else UNSET,
+        dedup_dropped=UNSET if result.dedup_dropped is None else result.dedup_dropped,
+        rank_note=result.rank_note or UNSET,
+    )
 
 
-def hit_json(hit: Hit) -> dict[str, Any]:
+def shown_hit(hit: Hit) -> MemoryHit:
     """Return a hit as it is shown: a score of 0 without a vector, and the place in each ranking."""
     of = hit.embedded_with
-    shown: dict[str, Any] = {
-        "key": hit.key,
-        "kind": hit.kind,
-        "value": hit.value,
-        "score": hit.score or 0.0,
-        "rank_score": hit.ranked.rank_score,
-        "ranks": {"lexical": hit.ranked.lexical_rank or None, "semantic": hit.ranked.semantic_rank or None},
-        "embedded_with": None if of is None else {"provider": of.provider, "model": of.model},
-        "expires_at": format_rfc3339(hit.expires_at_ms) if hit.expires_at_ms else None,
-    }
-    if hit.ranked.merged:
-        shown["merged"] = list(hit.ranked.merged)
-    if hit.ranked.duplicate_of:
-        shown["duplicate_of"] = hit.ranked.duplicate_of
-    return shown
+    return MemoryHit(
+        key=hit.key,
+        kind=hit.kind,
+        value=hit.value,
+        score=hit.score or 0.0,
+        rank_score=hit.ranked.rank_score,
+        ranks={"lexical": hit.ranked.lexical_rank or None, "semantic": hit.ranked.semantic_rank or None},
+        embedded_with=None if of is None else {"provider": of.provider, "model": of.model},
+        expires_at=format_rfc3339(hit.expires_at_ms) if hit.expires_at_ms else None,
+        merged=list(hit.ranked.merged) or UNSET,
+        duplicate_of=hit.ranked.duplicate_of or UNSET,
+    )
 
 
-def fact_json(hit: Hit) -> dict[str, Any]:
+def shown_fact(hit: Hit) -> MemoryFact:
     """Return a hit as a fact: its text, and what it is and where it was learnt."""
     value = hit.value
     named = (
@@ -419,18 +420,16 @@ def fact_json(hit: Hit) -> dict[str, Any]:
         if isinstance(value, dict)
         else value
     )
-    shown: dict[str, Any] = {
-        "id": hit.key,
-        "memory": named if isinstance(named, str) else hit.text,
-        "score": hit.score or 0.0,
-    }
     provenance = dict(hit.provenance or {})
     metadata = {"class": provenance.pop("fact_class", ""), **provenance}
     if isinstance(value, dict) and isinstance(value.get("metadata"), dict):
         metadata |= value["metadata"]
-    if metadata := {name: one for name, one in metadata.items() if one not in ("", None)}:
-        shown["metadata"] = metadata
-    return shown
+    return MemoryFact(
+        id=hit.key,
+        memory=named if isinstance(named, str) else hit.text,
+        score=hit.score or 0.0,
+        metadata={name: one for name, one in metadata.items() if one not in ("", None)} or UNSET,
+    )
 
 
 FACT_TEXTS = ("memory", "text", "fact")

@@ -23,6 +23,7 @@ from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.process.logs import about
 from loomlog.schemas.conversation import Message, TextBlock
 from loomlog.schemas.generated.values import MemoryBanked
+from loomlog.services.core.operations import Answer
 from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import Compacting
@@ -30,7 +31,6 @@ from loomlog.services.families.consolidation.chats import Chats
 from loomlog.services.families.consolidation.chats import Message as ShownMessage
 from loomlog.services.families.consolidation.limits import PAYLOAD_BYTES_MAX
 from loomlog.services.families.memory.author import Author, Scope
-from loomlog.services.families.operation import Reply
 from loomlog.services.runtime.content.payloads import make_storable
 from loomlog.services.runtime.run.memory_author import author_of_run, is_internal, learning_scopes
 
@@ -50,7 +50,7 @@ PAYLOAD_OVERHEAD_BYTES = 64
 class Targets(Protocol):
     """Targets of consolidation (services/families/consolidation/operations.py)."""
 
-    async def bank(self, scope: Scope, payload: Mapping[str, Any], origin: str, author: Author) -> Reply:
+    async def bank(self, scope: Scope, payload: Mapping[str, Any], origin: str, author: Author) -> Answer[str]:
         """Keep dialogue; return pending_id. Raises Refused, Unavailable."""
         ...
 
@@ -127,8 +127,8 @@ class CompactionMemory:
         if not kept:
             text = f"the last message that is left out is longer than the {PAYLOAD_BYTES_MAX} bytes of a pending entry"
             raise Refused("memory_value_too_large", text)
-        reply = await self._targets.bank(scope, {"messages": kept}, ORIGIN, author)
-        return MemoryBanked(pending_id=reply.fields["pending_id"], messages=len(kept))
+        banked = await self._targets.bank(scope, {"messages": kept}, ORIGIN, author)
+        return MemoryBanked(pending_id=banked.value, messages=len(kept))
 
     async def _shown(self, scope: Scope, session_id: str) -> Sequence[ShownMessage]:
         try:

@@ -33,8 +33,8 @@ from loomlog.services.core.run.state import Ended
 from loomlog.services.core.run.subagents.children import last_output
 from loomlog.services.families.channel.api import ChannelPublish
 from loomlog.services.families.channel.caller import ChannelCaller, Origin
+from loomlog.services.families.memory.api import MemorySet
 from loomlog.services.families.memory.author import AGENT, TENANT, TENANT_SCOPE_ID, USER, Author, Scope
-from loomlog.services.families.operation import Reply
 from loomlog.services.runtime.content.encryption import PLAINTEXT, ContentEncryption
 from loomlog.services.runtime.run.memory_author import author_of_run
 from loomlog.services.runtime.run.run_end_actions import RunEnd, ask_once
@@ -62,8 +62,8 @@ class Publisher(Protocol):
 class Entries(Protocol):
     """Operations on entries of memory (services/families/memory/backends.py)."""
 
-    async def run(self, op: str, fields: Mapping[str, Any], author: Author, scope: Scope) -> Reply:
-        """Carry out an operation. Raises Refused, Unavailable."""
+    async def set(self, asked: MemorySet, author: Author, scope: Scope) -> Any:
+        """Set a key. Raises Refused, Unavailable."""
         ...
 
 
@@ -197,7 +197,7 @@ class RunEndHooks:
         )
         scope = _memory_scope(hook.scope, source, author)
         try:
-            await self._entries.run("set", {"key": hook.key, "value": value}, author, scope)
+            await self._entries.set(MemorySet(key=hook.key, value=value), author, scope)
         except Refused as refused:
             raise Refused(refused.code, f"memory.set: {refused}") from refused
         except Unavailable as error:

@@ -8,8 +8,7 @@ from collections.abc import Collection
 from loomlog.projections.settled_sessions import MAINTENANCE_AGENTS
 from loomlog.services.core.refusals import Refused
 from loomlog.services.core.run.run_facts import RunFacts
-from loomlog.services.families.memory.author import AGENT, USER, Author, Scope, resolve_scope
-from loomlog.services.runtime.tools.memory_tool import grants_of_run
+from loomlog.services.families.memory.author import AGENT, USER, Author, Scope, grants_of_run, resolve_scope
 
 
 def author_of_run(

@@ -22,7 +22,7 @@ from loomlog.services.core.run.commands import CommandRefusal, ForkCommand, Star
 from loomlog.services.core.run.conversation.prompt import effective_segments
 from loomlog.services.core.run.lifecycle.fork import is_long
 from loomlog.services.core.run.turns.code_agents import is_code_agent
-from loomlog.services.families.memory.author import TENANT, USER, Author
+from loomlog.services.families.memory.author import TENANT, USER, Author, grants_of_run
 from loomlog.services.families.memory.entry_operations import Finder
 from loomlog.services.families.memory.prompt import (
     CONSOLIDATION_BANDS,
@@ -45,7 +45,6 @@ from loomlog.services.families.memory.store import Backend
 from loomlog.services.runtime.content.definition_texts import DefinitionTexts
 from loomlog.services.runtime.content.encryption import PLAINTEXT, ContentEncryption
 from loomlog.services.runtime.content.payloads import make_storable
-from loomlog.services.runtime.tools.memory_tool import grants_of_run
 
 log = logging.getLogger(__name__)
 

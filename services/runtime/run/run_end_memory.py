@@ -22,7 +22,6 @@ from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.families.memory.author import RUN, Author, Scope
 from loomlog.services.families.memory.prompt import NO_GRANTS
-from loomlog.services.families.operation import Reply
 from loomlog.services.runtime.run.memory_author import author_of_run, is_internal, learning_scopes
 
 log = logging.getLogger(__name__)
@@ -45,7 +44,7 @@ class SettledChats(Protocol):
         """Let another pass take the place of a run that has ended."""
         ...
 
-    async def note_settled_chat(self, scope: Scope, author: Author) -> Reply:
+    async def note_settled_chat(self, scope: Scope, author: Author) -> None:
         """Say that a chat has settled. Raises Refused, Unavailable."""
         ...
 
@@ -59,8 +58,8 @@ class RunDatabases(Protocol):
         """Return whether there is something to drop. Raises Unavailable."""
         ...
 
-    async def drop(self, scope: Scope, author: Author, reason: str = "") -> Reply:
-        """Delete a database. Raises Refused, Unavailable."""
+    async def drop(self, scope: Scope, author: Author, reason: str = "") -> bool:
+        """Delete a database; return whether there was one. Raises Refused, Unavailable."""
         ...
 
 

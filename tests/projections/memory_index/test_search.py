@@ -5,15 +5,18 @@ import itertools
 
 import orjson
 import pytest
+from msgspec import to_builtins
 
 from loomlog.connectors.embedders.stub import StubEmbedder
 from loomlog.projections.memory_index.reads import Filter, MemoryIndex
+from loomlog.services.core.operation_input import parse_operation
 from loomlog.services.core.refusals import Refused, Unavailable
+from loomlog.services.families.memory.api import SEARCH, MemoryRecall
 from loomlog.services.families.memory.author import Author, Grants, Scope
 from loomlog.services.families.memory.index_administration import IndexAdministration
 from loomlog.services.families.memory.ranking import Rank
-from loomlog.services.families.memory.search import MemoryFinder, MemorySearch
-from loomlog.services.families.memory.search_fields import LEXICAL, SEMANTIC, SearchRequest
+from loomlog.services.families.memory.search import MemoryFinder, MemorySearcher
+from loomlog.services.families.memory.search_request import LEXICAL, SEMANTIC, SearchRequest
 from tests.projections.memory_index.world import AT_MS, FACT, SCOPE, World, entry_deleted, entry_set
 
 STUB = StubEmbedder()
@@ -42,8 +45,8 @@ def author(*positions: str) -> Author:
 
 @pytest.fixture
 def make(world):
-    def make(*embedders, **more) -> MemorySearch:
-        return MemorySearch(world.index, Reads(world), **({"clock_ms": lambda: AT_MS, "embedders": embedders} | more))
+    def make(*embedders, **more) -> MemorySearcher:
+        return MemorySearcher(world.index, Reads(world), **({"clock_ms": lambda: AT_MS, "embedders": embedders} | more))
 
     return make
 
@@ -70,13 +73,21 @@ async def test_the_model_of_a_vector_is_told_for_the_revision_that_it_is_of(fill
     assert await store.models("memory:acme/user/another", {"trip": 1}) == {}
 
 
-async def found(search: MemorySearch, query: str, **more) -> list[str]:
-    return [hit.key for hit in (await search.search(ANN, SearchRequest(query=query, **more))).hits]
+async def told(answer):
+    """The JSON of an answer."""
+    return to_builtins(await answer)
+
+
+async def search(searcher: MemorySearcher, **fields):
+    return await told(MemoryFinder(searcher).search(ANN, parse_operation(SEARCH, fields), author()))
+
+
+async def found(searcher: MemorySearcher, query: str, **more) -> list[str]:
+    return [hit.key for hit in (await searcher.search(ANN, SearchRequest(query=query, **more))).hits]
 
 
 async def test_a_search_answers_with_values_scores_and_the_places_in_both_rankings(filled, make):
-    finder = MemoryFinder(make(STUB))
-    answer = await finder.search(ANN, {"query": "a kayak trip on the river", "top_k": 2}, author())
+    answer = await search(make(STUB), query="a kayak trip on the river", top_k=2)
     assert {name: answer[name] for name in answer if name != "entries"} == {
         "query_embedding_dim": 256,
         "truncated": True,
@@ -97,7 +108,7 @@ async def test_a_search_answers_with_values_scores_and_the_places_in_both_rankin
 
 
 async def test_an_entry_without_a_vector_is_a_hit_by_its_words(filled, make):
-    answer = await MemoryFinder(make(STUB)).search(ANN, {"query": "rental costs"}, author())
+    answer = await search(make(STUB), query="rental costs")
     hit = answer["entries"][0]
     assert (hit["key"], hit["score"], hit["embedded_with"]) == ("note", 0.0, None)
     assert hit["ranks"] == {"lexical": 1, "semantic": None}
@@ -112,36 +123,35 @@ async def test_the_score_of_a_hit_by_words_is_its_cosine_too(world, make):
 
 
 async def test_sources_prefix_and_top_k_limit_a_search(filled, make):
-    search = make(STUB)
-    assert await found(search, "kayak", sources=("facts",)) == ["boat"]
-    assert sorted(await found(search, "kayak", sources=("notes",))) == ["note", "tea", "trip"]
-    assert await found(search, "kayak", sources=("documents",)) == []
-    assert await found(search, "kayak", prefix="bo") == ["boat"]
-    assert len(await found(search, "kayak", top_k=1)) == 1
-    answer = await MemoryFinder(search).search(ANN, {"query": "kayak", "sources": ["facts"]}, author())
+    searcher = make(STUB)
+    assert await found(searcher, "kayak", sources=("facts",)) == ["boat"]
+    assert sorted(await found(searcher, "kayak", sources=("notes",))) == ["note", "tea", "trip"]
+    assert await found(searcher, "kayak", sources=("documents",)) == []
+    assert await found(searcher, "kayak", prefix="bo") == ["boat"]
+    assert len(await found(searcher, "kayak", top_k=1)) == 1
+    answer = await search(searcher, query="kayak", sources=["facts"])
     assert answer["sources_applied"] is True
 
 
 async def test_a_hit_whose_row_is_gone_expired_or_newer_is_left_out(filled, make):
-    search = make()
+    searcher = make()
     rows = filled.rows
     del rows[SCOPE, "trip"]
     changed = orjson.loads(rows[SCOPE, "boat"].document) | {"revision": 9}
     rows[SCOPE, "boat"] = rows[SCOPE, "boat"]._replace(document=orjson.dumps(changed).decode())
-    assert await found(search, "kayak") == ["note"]
+    assert await found(searcher, "kayak") == ["note"]
     expired = orjson.loads(rows[SCOPE, "note"].document) | {"expires_at_ms": AT_MS}
     rows[SCOPE, "note"] = rows[SCOPE, "note"]._replace(document=orjson.dumps(expired).decode())
-    assert await found(search, "kayak") == []
+    assert await found(searcher, "kayak") == []
 
 
 async def test_copies_are_dropped_merged_or_marked(world, make):
     await world.write(*[entry_set(f"k{n}", "a kayak trip on the river", embed=True) for n in range(3)])
     await world.write(entry_set("other", "kayak rental", embed=True))
     await world.embed(STUB)
-    finder = MemoryFinder(make(STUB))
 
     async def answer(mode: str):
-        return await finder.search(ANN, {"query": "kayak trip", "dedup": {"enabled": True, "mode": mode}}, author())
+        return await search(make(STUB), query="kayak trip", dedup={"enabled": True, "mode": mode})
 
     dropped = await answer("drop")
     assert ([hit["key"] for hit in dropped["entries"]], dropped["dedup_dropped"]) == (["k0", "other"], 2)
@@ -151,29 +161,29 @@ async def test_copies_are_dropped_merged_or_marked(world, make):
 
 
 async def test_used_entries_rise_and_counters_are_written_in_batches(filled, make, monkeypatch):
-    search = make()
+    searcher = make()
     used = Rank(frequency_weight=1.0)
     for _ in range(3):
-        assert await found(search, "rental") == ["note"]
+        assert await found(searcher, "rental") == ["note"]
     assert await filled.count(f"{filled.schemas.kept}.access") == 0
-    await search.close()
-    assert (await found(search, "kayak", rank=used))[0] == "note"
+    await searcher.close()
+    assert (await found(searcher, "kayak", rank=used))[0] == "note"
     monkeypatch.setattr("loomlog.services.families.memory.search.FLUSH_ACCESSES", 1)
-    await found(search, "tea")
-    await search.close()
+    await found(searcher, "tea")
+    await searcher.close()
     assert await filled.count(f"{filled.schemas.kept}.access WHERE key = 'tea'") == 1
 
 
 async def test_recall_answers_with_facts_only(filled, make):
     finder = MemoryFinder(make(STUB))
-    answer = await finder.recall(ANN, {"query": "the user owns a red kayak"}, author())
+    answer = await told(finder.recall(ANN, MemoryRecall(query="the user owns a red kayak"), author()))
     (fact,) = answer["facts"]
     assert {name: fact[name] for name in ("id", "memory", "metadata")} == {
         "id": "boat",
         "memory": "the user owns a red kayak",
         "metadata": {"class": "preference", "sure": True},
     }
-    assert (await finder.recall(ANN, {"query": "kayak", "threshold": 0.99}, author())) == {"facts": []}
+    assert (await finder.recall(ANN, MemoryRecall(query="kayak", threshold=0.99), author())).facts == []
 
 
 # --- without vectors ---------------------------------------------------------------------------------------------
@@ -202,13 +212,13 @@ async def test_another_model_leaves_words_and_names_what_to_do(filled, make):
 
 async def test_the_former_embedder_answers_until_the_new_set_is_complete(filled, make):
     new = StubEmbedder(model="new", dimensions=128)
-    search = make(new, STUB)
+    searcher = make(new, STUB)
     await filled.embedder(new).target()
-    result = await search.search(ANN, SearchRequest(query="kayak trip"))
+    result = await searcher.search(ANN, SearchRequest(query="kayak trip"))
     assert (result.query_embedding_dim, result.rank_note) == (256, "")
     await filled.embed(new)
     filled.index._sets = (0.0, [])
-    result = await search.search(ANN, SearchRequest(query="kayak trip"))
+    result = await searcher.search(ANN, SearchRequest(query="kayak trip"))
     assert (result.query_embedding_dim, result.rank_note) == (128, "")
 
 
@@ -243,9 +253,9 @@ async def test_an_embedder_that_hangs_or_fails_leaves_words(filled, make, monkey
 
 async def test_without_an_index_a_search_is_refused(world):
     nowhere = MemoryIndex(world.pool, f"{world.prefix}_nowhere", hasher=world.hasher)
-    search = MemorySearch(nowhere, Reads(world), clock_ms=lambda: AT_MS)
+    searcher = MemorySearcher(nowhere, Reads(world), clock_ms=lambda: AT_MS)
     with pytest.raises(Refused) as refused:
-        await search.search(ANN, SearchRequest(query="kayak"))
+        await searcher.search(ANN, SearchRequest(query="kayak"))
     assert refused.value.code == "search_unavailable"
 
 
@@ -257,23 +267,23 @@ async def test_a_search_waits_for_the_positions_of_its_caller(filled, make, monk
     await filled.connection.execute(
         f"INSERT INTO {cursors} (topic, partition, next_offset, term, epoch, owner) VALUES ('{TOPIC}', 0, 5, 0, 1, 't')"
     )
-    search = make()
-    assert (await search.search(ANN, SearchRequest(query="kayak"), [f"{TOPIC}/0:4", "loom.run.events/0:99"])).hits
-    waiting = asyncio.create_task(search.search(ANN, SearchRequest(query="kayak"), [f"{TOPIC}/0:5"]))
+    searcher = make()
+    assert (await searcher.search(ANN, SearchRequest(query="kayak"), [f"{TOPIC}/0:4", "loom.run.events/0:99"])).hits
+    waiting = asyncio.create_task(searcher.search(ANN, SearchRequest(query="kayak"), [f"{TOPIC}/0:5"]))
     await asyncio.sleep(0.05)
     assert not waiting.done()
     await filled.connection.execute(f"UPDATE {cursors} SET next_offset = 6")
     assert (await waiting).hits
     monkeypatch.setattr("loomlog.services.families.memory.search.WAIT_S", 0.05)
     with pytest.raises(Unavailable, match="offset 9 yet, 4 records"):
-        await search.search(ANN, SearchRequest(query="kayak"), [f"{TOPIC}/0:9"])
+        await searcher.search(ANN, SearchRequest(query="kayak"), [f"{TOPIC}/0:9"])
     with pytest.raises(Unavailable, match="not a position"):
-        await search.search(ANN, SearchRequest(query="kayak"), ["x"])
+        await searcher.search(ANN, SearchRequest(query="kayak"), ["x"])
 
 
 async def test_a_write_waits_for_its_vector(world, make, monkeypatch):
     monkeypatch.setattr("loomlog.services.families.memory.search.WAIT_S", 0.2)
-    search = make(STUB)
+    searcher = make(STUB)
     await world.connection.execute(
         f"INSERT INTO {world.schemas.schema}.cursors (topic, partition, next_offset, term, epoch, owner) "
         f"VALUES ('{TOPIC}', 0, 5, 0, 1, 't')"
@@ -281,15 +291,15 @@ async def test_a_write_waits_for_its_vector(world, make, monkeypatch):
     await world.write(entry_set("a", "kayak", embed=True), entry_set("empty", "", embed=True))
     position = f"{TOPIC}/0:4"
     assert await make().wait_embedded(ANN, "a", 1, position) == (False, "embedder_not_configured")
-    assert await search.wait_embedded(ANN, "a", 1, position) == (False, "pending")
-    assert await search.wait_embedded(ANN, "a", 1, f"{TOPIC}/0:5") == (False, "pending")
-    assert await search.wait_embedded(ANN, "empty", 1, position) == (False, "nothing_to_embed")
+    assert await searcher.wait_embedded(ANN, "a", 1, position) == (False, "pending")
+    assert await searcher.wait_embedded(ANN, "a", 1, f"{TOPIC}/0:5") == (False, "pending")
+    assert await searcher.wait_embedded(ANN, "empty", 1, position) == (False, "nothing_to_embed")
     monkeypatch.setattr("loomlog.services.families.memory.search.WAIT_S", 30.0)
-    waiting = asyncio.create_task(search.wait_embedded(ANN, "a", 1, position))
+    waiting = asyncio.create_task(searcher.wait_embedded(ANN, "a", 1, position))
     await asyncio.sleep(0.05)
     await world.embed(STUB)
     assert await waiting == (True, "")
-    assert await search.embed_state(ANN, "a", 1) == "embedded"
+    assert await searcher.embed_state(ANN, "a", 1) == "embedded"
 
 
 # --- administration ----------------------------------------------------------------------------------------------
@@ -301,17 +311,21 @@ def administration(world):
 
 
 async def test_the_vectors_of_a_tenant_are_counted(filled, administration):
-    answer = await administration().embed_stats("acme")
+    answer = await told(administration().embed_stats("acme"))
     (model,) = answer["models"]
     assert (model["provider"], model["model"], model["dimension"], model["rows"]) == ("stub", "stub", 256, 3)
     assert answer["total_embedding_bytes"] == model["bytes"] > 3 * 512
     assert "notes" not in answer
-    assert await administration().embed_stats("other") == {"tenant": "other", "models": [], "total_embedding_bytes": 0}
+    assert await told(administration().embed_stats("other")) == {
+        "tenant": "other",
+        "models": [],
+        "total_embedding_bytes": 0,
+    }
 
 
 async def test_a_scope_is_embedded_again_for_another_model(filled, administration):
     new = StubEmbedder(model="new", dimensions=128)
-    dry = await administration(new).reembed(ANN)
+    dry = await told(administration(new).reembed(ANN))
     assert dry == {
         "scope": "user",
         "scope_id": "ann",
@@ -323,16 +337,16 @@ async def test_a_scope_is_embedded_again_for_another_model(filled, administratio
         "sample_keys_capped": False,
     }
     assert len(await filled.store.sets()) == 1
-    real = await administration(new).reembed(ANN, dry_run=False)
+    real = await told(administration(new).reembed(ANN, dry_run=False))
     assert (real["rows_reembedded"], real["rows_failed"], "failed_keys" in real) == (3, 0, False)
-    assert (await administration(new).reembed(ANN))["rows_to_reembed"] == 0
-    assert len((await administration(new).embed_stats("acme"))["notes"]) == 2
+    assert (await told(administration(new).reembed(ANN)))["rows_to_reembed"] == 0
+    assert len((await told(administration(new).embed_stats("acme")))["notes"]) == 2
 
 
 async def test_missing_vectors_are_made_and_stale_ones_removed(filled, administration):
     await filled.write(entry_set("late", "chess club", 5, embed=True), entry_set("lost", "x", 6, embed=True))
     del filled.rows[SCOPE, "lost"]
-    dry = await administration().backfill(ANN)
+    dry = await told(administration().backfill(ANN))
     assert dry == {
         "scope": "user",
         "scope_id": "ann",
@@ -343,16 +357,16 @@ async def test_missing_vectors_are_made_and_stale_ones_removed(filled, administr
         "skipped_empty": 0,
         "more": False,
     }
-    real = await administration().backfill(ANN, dry_run=False)
+    real = await told(administration().backfill(ANN, dry_run=False))
     assert (real["embedded"], real["failed"]) == (1, 1)
     new = StubEmbedder(model="new", dimensions=128)
-    await administration(new).reembed(ANN, dry_run=False)
+    await told(administration(new).reembed(ANN, dry_run=False))
     await filled.write(entry_deleted("lost", 7))
     assert await filled.store.activate((await filled.store.sets())[1])
-    dry = await administration(new).purge_stale(ANN)
+    dry = await told(administration(new).purge_stale(ANN))
     assert (dry["scanned"], dry["stale"], dry["purged"], dry["truncated"]) == (8, 4, 0, False)
-    assert (await administration(new).purge_stale(ANN, dry_run=False))["purged"] == 4
-    assert (await administration(new).purge_stale(ANN))["scanned"] == 4
+    assert (await told(administration(new).purge_stale(ANN, dry_run=False)))["purged"] == 4
+    assert (await told(administration(new).purge_stale(ANN)))["scanned"] == 4
 
 
 async def test_administration_needs_vectors_and_an_embedder(world, administration):
@@ -361,7 +375,7 @@ async def test_administration_needs_vectors_and_an_embedder(world, administratio
         await IndexAdministration(nowhere, Reads(world), embedder=STUB).embed_stats("acme")
     assert refused.value.code == "vector_unsupported"
     with pytest.raises(Refused) as refused:
-        await administration(None).reembed(ANN)
+        await told(administration(None).reembed(ANN))
     assert refused.value.code == "embedder_not_configured"
 
 
@@ -376,11 +390,11 @@ async def test_hybrid_search_answers_what_either_half_answers(world, make):
     await world.write(*entries)
     await world.embed(STUB)
     hits = dict.fromkeys(("hybrid", LEXICAL, SEMANTIC), 0)
-    search = make(STUB)
+    searcher = make(STUB)
     for person, thing in itertools.product(people, things):
         query = f"when was the {thing} of {person} being repaired"
         for mode in hits:
-            result = await search.search(ANN, SearchRequest(query=query, top_k=5, mode=mode))
+            result = await searcher.search(ANN, SearchRequest(query=query, top_k=5, mode=mode))
             hits[mode] += f"{person}/{thing}" in [hit.key for hit in result.hits]
     assert hits["hybrid"] >= max(hits.values())
     assert hits["hybrid"] > 0.9 * len(entries)

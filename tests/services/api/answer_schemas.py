@@ -24,7 +24,6 @@ UNTYPED_MODULES = frozenset(
         "cloud_event_endpoints",
         "definition_endpoints",
         "definition_query_endpoints",
-        "memory_endpoints",
         "webhook_endpoints",
     }
 )

@@ -17,7 +17,7 @@ from loomlog.schemas.generated.values import CommandEnvelope, MemorySource
 from loomlog.services.families.memory import FAMILY
 from loomlog.services.families.memory.entry_operations import EntryLimits
 from loomlog.services.families.memory.limits import KEY_CHARACTERS_MAX, SCOPE_BYTES_DEFAULT, VALUE_BYTES_DEFAULT
-from loomlog.services.families.memory.wiring import MemoryOptions
+from loomlog.services.families.memory.services import MemoryOptions
 from loomlog.services.stream.entities.reads import PositionNotRead
 from tests.services.api.serving import Served, served
 from tests.services.application.world import ACME, ADMIN_CALLER, GLOBEX, IVY, READER, STARTER
@@ -440,7 +440,7 @@ async def test_a_value_over_the_limit_is_refused_and_one_at_the_limit_is_kept(he
 async def test_a_scope_over_its_quota_is_refused(tmp_path: Path, entities: MemoryEntities, clock: Clock) -> None:
     limits = EntryLimits(value_bytes_max=50, scope_bytes_max=100)
     async with served(
-        tmp_path, entity_commands=entities, entity_reads=entities, memory_options=MemoryOptions(limits=limits)
+        tmp_path, entity_commands=entities, entity_reads=entities, family_options=[MemoryOptions(limits=limits)]
     ) as here:
         warned = [(await put(here, key, "x" * 38)).json() for key in ("a", "b")]
         assert ["usage_warning" in one for one in warned] == [False, True]
@@ -463,10 +463,11 @@ async def test_a_scope_is_dropped_only_when_that_is_asked_for(here: Served, enti
         await put(here, f"k{number}", number)
     await put(here, "k", "bob's", scope_id="bob")
     url = f"{SCOPES}/user/ada"
-    for query in ("", "?dry_run=true", "?dry_run=1", "?dry_run=maybe"):
+    for query in ("", "?dry_run=true", "?dry_run=1"):
         answer = await here.client(ACME).delete(url + query)
         assert answer.json() == {"scope": "user", "scope_id": "ada", "dry_run": True, "keys": 3, "bytes": 3}
         assert (answer.status_code, POSITION_HEADER in answer.headers) == (200, False)
+    assert refusal(await here.client(ACME).delete(url + "?dry_run=maybe")) == (400, "bad_request")
     assert entities.offset == 4
     answer = await here.client(ACME).delete(f"{url}?dry_run=false&reason=asked+for")
     assert answer.json() == {"scope": "user", "scope_id": "ada", "dry_run": False, "keys": 3}

@@ -31,6 +31,7 @@ from loomlog.services.stream.entities.content import encrypt_content
 from tests.services.api.serving import Served, served
 from tests.services.application.world import ACME, IVY, until
 from tests.services.entities import NOW_MS, UNANSWERED
+from tests.services.families.memory.calls import on_part
 from tests.services.families_in_memory import FamiliesInMemory
 
 PLACE = "/v1/_erasure?tenant=acme"
@@ -95,7 +96,7 @@ class Here:
         return replace(author, command_id=f"c{self.number}")
 
     async def sql(self, op: str, statement: str) -> Any:
-        return (await self.databases.run(op, {"statement": statement}, self.next(), IVYS)).fields
+        return (await on_part(self.databases, op, {"statement": statement}, self.next(), IVYS)).value
 
     async def bank(self) -> None:
         command = BankPending(
@@ -222,7 +223,7 @@ async def test_databases_of_its_runs_go_too_and_those_of_others_stay(here: Here)
     for name in (run, "r_other"):
         author = replace(here.next(), root_run_id=name, run_id=name)
         fields = {"statement": "CREATE TABLE t (a)"}
-        await here.databases.run("sql_exec", fields, author, Scope("acme", "run", name))
+        await on_part(here.databases, "sql_exec", fields, author, Scope("acme", "run", name))
     assert (await here.counts())["memory_databases"] == 2
     assert (await here.erase())["deleted"]["memory_databases"] == 2
     left = here.families.families["database"].items.rows
@@ -234,11 +235,11 @@ async def test_what_it_wrote_in_a_shared_scope_reads_erased_and_can_be_replaced(
     tenant = Scope("acme", "tenant")
     for key in ("count", "list", "object", "text"):
         value = {"count": 5, "list": ["a"], "object": {"a": 1}, "text": "hers"}[key]
-        await here.entries.run("set", {"key": key, "value": value}, here.next(), tenant)
+        await on_part(here.entries, "set", {"key": key, "value": value}, here.next(), tenant)
     await here.erase()
 
     async def do(op: str, **fields: Any) -> Any:
-        return (await here.entries.run(op, fields, here.next(), tenant)).fields
+        return (await on_part(here.entries, op, fields, here.next(), tenant)).value
 
     assert (await do("get", key="count"))["value"] == "[erased]"
     shown = {entry["key"]: entry["value"] for entry in (await do("list"))["entries"]}
@@ -255,9 +256,9 @@ async def test_what_it_wrote_in_a_shared_scope_reads_erased_and_can_be_replaced(
 
 
 async def test_a_text_that_only_looks_erased_is_a_value(here: Here) -> None:
-    await here.entries.run("set", {"key": "k", "value": "[erased]"}, here.next(), IVYS)
+    await on_part(here.entries, "set", {"key": "k", "value": "[erased]"}, here.next(), IVYS)
     with pytest.raises(Refused, match="no object but str"):
-        await here.entries.run("merge", {"key": "k", "value": {}}, here.next(), IVYS)
+        await on_part(here.entries, "merge", {"key": "k", "value": {}}, here.next(), IVYS)
 
 
 @pytest.mark.parametrize("record", [DropScope, DropTarget, DropDatabase])
@@ -345,7 +346,7 @@ async def test_a_person_with_nothing_but_memory_is_known_and_another_tenant_is_n
 
 async def test_the_runs_without_a_user_share_the_key_of_the_tenants_databases(here: Here) -> None:
     shared = Scope("acme", "tenant")
-    await here.databases.run("sql_exec", {"statement": "CREATE TABLE t (a)"}, here.next(), shared)
+    await on_part(here.databases, "sql_exec", {"statement": "CREATE TABLE t (a)"}, here.next(), shared)
     await here.remember()
     body = {"subject": "(tenant)", "dry_run": False, "confirm": "(tenant)", "reason": "r"}
     done = (await here.served.client().post(PLACE, json=body)).json()

@@ -11,8 +11,8 @@ import pytest_asyncio
 
 from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.schemas.records import replace
-from loomlog.services.application import memory_sql
-from loomlog.services.families.memory.wiring import MemoryOptions, SqlOptions
+from loomlog.services.families.database import services
+from loomlog.services.families.database.services import DatabaseOptions, SqlOptions
 from tests.services.api.serving import Served, served
 from tests.services.application.world import ACME, ADMIN_CALLER, GLOBEX, IVY, STARTER
 from tests.services.families.database.world import LIMITS, Log, Process
@@ -36,10 +36,9 @@ async def runtime(tmp_path: Path, log: Log) -> AsyncIterator[Process]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def here(tmp_path: Path, log: Log) -> AsyncIterator[Served]:
-    options = MemoryOptions(sql=SqlOptions(root=tmp_path / "sql", limits=LIMITS))
-    async with served(tmp_path, entity_commands=log, entity_reads=log, memory_options=options) as made:
+    options = DatabaseOptions(sql=SqlOptions(root=tmp_path / "sql", limits=LIMITS))
+    async with served(tmp_path, entity_commands=log, entity_reads=log, family_options=[options]) as made:
         yield made
-        await made.world.layer.memory_sql.close()
 
 
 async def ask(here: Served, statement: Any, caller: Any = ACME, query: str = "", **more: Any) -> httpx.Response:
@@ -114,7 +113,7 @@ async def test_what_does_not_read_is_refused_in_words_of_the_engine(
 
 
 async def test_rows_and_time_are_bounded(here: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_sql, "STATEMENT_S", 0.1)
+    monkeypatch.setattr(services, "STATEMENT_S", 0.1)
     numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n{}) SELECT {} FROM n"
     answer = (await ask(here, numbers.format(" WHERE i < 1001", "i"))).json()
     assert (len(answer["rows"]), answer["rows"][-1], answer["truncated"]) == (1000, [1000], True)
@@ -126,8 +125,8 @@ async def test_rows_and_time_are_bounded(here: Served, monkeypatch: pytest.Monke
 async def test_no_function_outlives_the_time_and_a_caller_has_a_share(
     here: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory_sql, "STATEMENT_S", 1.0)
-    monkeypatch.setattr(memory_sql, "BUSY_WAIT_S", 0.1)
+    monkeypatch.setattr(services, "STATEMENT_S", 1.0)
+    monkeypatch.setattr(services, "BUSY_WAIT_S", 0.1)
     statement = "SELECT instr(printf('%.*c', 1000000, 'a'), printf('%.*c', 500000, 'a') || 'b')"
     calls = [asyncio.create_task(ask(here, statement, scope_id=f"u{number}")) for number in range(6)]
     other = await ask(here, "SELECT 1", GLOBEX)
@@ -139,11 +138,10 @@ async def test_no_function_outlives_the_time_and_a_caller_has_a_share(
 
 
 async def test_an_operator_who_allows_less_is_heard(tmp_path: Path, log: Log) -> None:
-    options = MemoryOptions(sql=SqlOptions(root=tmp_path / "sql", limits=replace(LIMITS, rows_max=1)))
-    async with served(tmp_path, entity_commands=log, entity_reads=log, memory_options=options) as here:
+    options = DatabaseOptions(sql=SqlOptions(root=tmp_path / "sql", limits=replace(LIMITS, rows_max=1)))
+    async with served(tmp_path, entity_commands=log, entity_reads=log, family_options=[options]) as here:
         answer = (await ask(here, "SELECT 1 UNION SELECT 2")).json()
         assert (answer["rows"], answer["truncated"]) == ([[1]], True)
-        await here.world.layer.memory_sql.close()
 
 
 async def test_tenants_do_not_see_one_another_and_an_administrator_names_one(here: Served, runtime: Process) -> None:
@@ -163,7 +161,7 @@ async def test_tenants_do_not_see_one_another_and_an_administrator_names_one(her
         ({"statement": "SELECT 1", "scope": "planet", "scope_id": "x"}, "invalid_scope"),
         ({"statement": "SELECT 1", "scope": "run", "scope_id": "a\nb"}, "invalid_scope"),
         ({"scope": "tenant"}, "missing_value"),
-        ({"statement": "SELECT 1", "scope": ["tenant"]}, "bad_request"),
+        ({"statement": "SELECT 1", "scope": ["tenant"]}, "invalid_scope"),
         ({"statement": "SELECT 1", "scope": "user", "scope_id": 7}, "bad_request"),
         ({"statement": "SELECT ?", "scope": "tenant", "args": None}, "sql_refused"),
         ({"statement": "SELECT 1", "scope": "tenant", "timeout_ms": 1}, "bad_request"),
@@ -181,8 +179,8 @@ async def test_it_says_when_sql_memory_is_off_or_has_no_folder(tmp_path: Path, l
         assert refusal(await ask(here, "SELECT 1")) == (503, "sqlmem_unavailable")
         assert refusal(await ask(here, 1)) == (400, "sql_refused"), "what is wrong with a request is told all the same"
     (tmp_path / "file").write_text("not a folder")
-    options = MemoryOptions(sql=SqlOptions(root=tmp_path / "file", limits=LIMITS))
-    async with served(tmp_path, entity_commands=log, entity_reads=log, memory_options=options) as here:
+    options = DatabaseOptions(sql=SqlOptions(root=tmp_path / "file", limits=LIMITS))
+    async with served(tmp_path, entity_commands=log, entity_reads=log, family_options=[options]) as here:
         answer = await ask(here, "SELECT 1")
         assert refusal(answer) == (503, "memory_unavailable")
         assert str(tmp_path / "file") in answer.json()["error"]
@@ -190,8 +188,10 @@ async def test_it_says_when_sql_memory_is_off_or_has_no_folder(tmp_path: Path, l
 
 async def test_the_files_of_a_tenant_go_when_one_of_it_is_erased(tmp_path: Path, log: Log, runtime: Process) -> None:
     await runtime.exec("CREATE TABLE t (id INTEGER)")
-    options, root = MemoryOptions(sql=SqlOptions(root=tmp_path / "sql", limits=LIMITS)), tmp_path / "sql"
-    async with served(tmp_path, encrypted=True, entity_commands=log, entity_reads=log, memory_options=options) as here:
+    options, root = DatabaseOptions(sql=SqlOptions(root=tmp_path / "sql", limits=LIMITS)), tmp_path / "sql"
+    async with served(
+        tmp_path, encrypted=True, entity_commands=log, entity_reads=log, family_options=[options]
+    ) as here:
         keys = here.world.keys
         assert keys is not None
         assert len(keys.on_erased) == 1
@@ -202,5 +202,4 @@ async def test_the_files_of_a_tenant_go_when_one_of_it_is_erased(tmp_path: Path,
         keys.on_erased[0]("acme", "ada")
         await until(lambda: not list(root.rglob("*.db")))
         assert (await ask(here, "SELECT count(*) FROM t")).json()["rows"] == [[0]]
-        await here.world.layer.memory_sql.close()
     assert not list(root.rglob("*.db"))

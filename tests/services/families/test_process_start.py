@@ -18,7 +18,7 @@ from loomlog.services.api import main as api
 from loomlog.services.cli.main import app
 from loomlog.services.families.channel.declarations import configured_channels
 from loomlog.services.families.definition.files import configured_definitions
-from loomlog.services.families.memory.wiring import memory_options
+from loomlog.services.families.memory.services import read_options as memory_options
 from loomlog.services.families.process_start import SERVICES, check_tiers_of_runtime, load_for_start
 from loomlog.services.runtime import main as runtime
 from loomlog.services.runtime.effects import build_process_tools, file_skills

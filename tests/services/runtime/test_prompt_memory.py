@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -26,6 +26,7 @@ from loomlog.schemas.records import replace
 from loomlog.services.core.refusals import Refused
 from loomlog.services.core.run.commands import CommandRefusal
 from loomlog.services.families.memory import FAMILY
+from loomlog.services.families.memory.api import MemoryFacts, MemoryHit, MemoryHits, MemoryRecall, MemorySearch
 from loomlog.services.families.memory.author import Author, Scope
 from loomlog.services.families.memory.prompt import INTRODUCTION
 from loomlog.services.families.memory.store import Change, MemoryStore
@@ -54,13 +55,13 @@ class Finder:
         self.asked: list[tuple[str, Any]] = []
         self.error: Exception | None = None
 
-    async def search(self, scope: Scope, fields: Mapping[str, Any], author: Author) -> Mapping[str, Any]:
-        self.asked.append((scope.name, fields["query"]))
+    async def search(self, scope: Scope, asked: MemorySearch, author: Author) -> MemoryHits:
+        self.asked.append((scope.name, asked.query))
         if self.error is not None:
             raise self.error
-        return {"entries": [{"key": f"notes/{scope.name}", "value": {"said": 1}}]}
+        return MemoryHits(entries=[MemoryHit(key=f"notes/{scope.name}", value={"said": 1})])
 
-    async def recall(self, scope: Scope, fields: Mapping[str, Any], author: Author) -> Mapping[str, Any]:
+    async def recall(self, scope: Scope, asked: MemoryRecall, author: Author) -> MemoryFacts:
         raise AssertionError("prompts do not recall")
 
 

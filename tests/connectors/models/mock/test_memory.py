@@ -8,9 +8,9 @@ import pytest
 from loomlog.connectors.models.mock.memory import MEMORY_TURNS, MEMORY_TURNS_MAX, own_key, turns_of
 from loomlog.connectors.protocols import Reply
 from loomlog.schemas.conversation import Message, ToolUseBlock
-from loomlog.services.families.memory.operations import parse_operation
 from tests.connectors.models.mock.test_circuit import turn
 from tests.connectors.models.samples import request, results, user
+from tests.services.families.memory.calls import parse_call
 
 
 async def played(prompt: str, *, answer: str = "x") -> tuple[list[list[dict[str, Any]]], Reply]:
@@ -40,8 +40,8 @@ async def test_a_turn_counts_sets_gets_and_appends() -> None:
 
 async def test_its_calls_are_ones_that_the_tool_takes() -> None:
     for call in (await played("go"))[0][0]:
-        op, fields = parse_operation(call)
-        assert (op, fields["scope"]) == (call["op"], "user")
+        parsed = parse_call(call.pop("op"), call)
+        assert (parsed.input.key, parsed.input.scope) == (call["key"], "user")
 
 
 async def test_runs_with_the_same_text_are_the_same_and_others_have_other_keys() -> None:

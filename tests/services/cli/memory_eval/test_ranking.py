@@ -12,7 +12,9 @@ from loomlog.services.cli.memory_eval.ranking import (
     queries,
 )
 from loomlog.services.cli.memory_eval.stand_in import StandInEmbedder
-from loomlog.services.families.memory.search_fields import search_request
+from loomlog.services.core.operation_input import parse_operation
+from loomlog.services.families.memory.api import SEARCH
+from loomlog.services.families.memory.search_request import search_request
 from tests.services.cli.memory_eval.corpora import TOWNS, fact, question
 
 EMBEDDER = StandInEmbedder(256)
@@ -21,7 +23,10 @@ EMBEDDER = StandInEmbedder(256)
 async def ranked(facts, text: str, mode: str, **fields) -> list[str]:
     index = DocumentIndex(await fact_documents(facts, EMBEDDER))
     (query,) = await queries([question(text)], EMBEDDER)
-    return [hit.document.key for hit in index.rank(query, mode, search_request({"query": "-", **fields}))]
+    return [
+        hit.document.key
+        for hit in index.rank(query, mode, search_request(parse_operation(SEARCH, {"query": "-", **fields})))
+    ]
 
 
 async def test_words_find_what_has_them_and_vectors_what_means_it():

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
 
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.storage.blobs import MemoryBlobs
@@ -18,10 +19,12 @@ from loomlog.services.families.consolidation import FAMILY, limits
 from loomlog.services.families.consolidation import operations as module
 from loomlog.services.families.consolidation.chats import Dialogue, Message
 from loomlog.services.families.consolidation.facts import FactLearning
+from loomlog.services.families.consolidation.handlers import ConsolidationHandlers
 from loomlog.services.families.consolidation.operations import ConsolidationOperations
+from loomlog.services.families.memory.api import MemoryAdd
 from loomlog.services.families.memory.author import USER, Author, Grants, Scope
-from loomlog.services.families.operation import Reply
 from tests.services.entities import NOW_MS, UNANSWERED, MemoryEntities
+from tests.services.families.memory.calls import carry_out, on_part, parse_call
 
 SCOPE = Scope("acme", USER, "ada")
 GRANTS = Grants(memory_scopes=("user",), memory_consolidation=True)
@@ -69,9 +72,12 @@ class Here:
 
     async def set_fact(
         self, scope: Scope, author: Author, key: str, value: Mapping[str, Any], provenance: Provenance
-    ) -> Reply:
+    ) -> tuple[str, ...]:
         self.facts.append((key, value, provenance))
-        return Reply(fields={}, positions=("t/1:7",))
+        return ("t/1:7",)
+
+    async def require_local(self, op: str, author: Author) -> None:
+        """All entries are here."""
 
     async def after(
         self, scope: Scope, watermark: SettledSession, *, without: str, limit: int
@@ -91,7 +97,8 @@ class Here:
     async def do(self, op: str, author: Author = CONSOLIDATOR, **fields: Any) -> Mapping[str, Any]:
         self.number += 1
         named = replace(author, command_id=f"{author.command_id}{self.number}")
-        return (await self.operations.run(op, fields, named, SCOPE)).fields
+        handlers = ConsolidationHandlers(self.operations, require_local=self.require_local).by_operation()
+        return (await carry_out(handlers, op, fields, named)).value
 
     async def refused(self, op: str, author: Author = CONSOLIDATOR, **fields: Any) -> str:
         with pytest.raises(Refused) as caught:
@@ -101,7 +108,8 @@ class Here:
     async def add(self, author: Author = AGENT, **fields: Any) -> Mapping[str, Any]:
         self.number += 1
         named = replace(author, command_id=f"{author.command_id}{self.number}")
-        return (await self.learning.add(SCOPE, fields, named)).fields
+        answer = await self.learning.add(SCOPE, parse_call("add", fields).input, named)
+        return to_builtins(answer.value)
 
 
 @pytest.fixture
@@ -169,7 +177,7 @@ async def test_so_many_passes_are_at_work_and_others_wait(here: Here, monkeypatc
     async def lease(number: int, **more: Any) -> Mapping[str, Any]:
         author = replace(runs[number], **{"command_id": f"lease {number} {here.number}", **more})
         here.number += 1
-        return (await here.operations.run("cursor_lease", {}, author, scopes[number])).fields
+        return (await on_part(here.operations, "cursor_lease", {}, author, scopes[number])).value
 
     assert [(await lease(number))["acquired"] for number in (0, 1)] == [True, True]
     refused = await lease(2)
@@ -180,7 +188,7 @@ async def test_so_many_passes_are_at_work_and_others_wait(here: Here, monkeypatc
 
     waiting = asyncio.create_task(lease(2))
     await asyncio.sleep(0.01)
-    await here.operations.run("cursor_release", {}, replace(runs[0], command_id="release"), scopes[0])
+    await on_part(here.operations, "cursor_release", {}, replace(runs[0], command_id="release"), scopes[0])
     assert (await waiting)["acquired"]
     assert not (await lease(0))["acquired"]
     here.operations.run_ended("r_bob")
@@ -198,12 +206,12 @@ async def test_a_repeated_lease_and_one_of_the_last_owner_do_not_wait(
     other = Scope("acme", USER, "bob")
     here.operations = here.restarted(passes_max=1)
     author = replace(CONSOLIDATOR, run_id="r_bob", command_id="bob")
-    assert (await here.operations.run("cursor_lease", {}, author, other)).fields["acquired"]
+    assert (await on_part(here.operations, "cursor_lease", {}, author, other)).value["acquired"]
     assert (await here.do("cursor_lease"))["acquired"], "it has the lease, which another process gave"
     here.operations = here.restarted(passes_max=1)
     await here.do("cursor_lease")
-    again = await here.operations.run("cursor_lease", {}, replace(author, issued_at_ms=0), other)
-    assert again.fields["acquired"], "it is looked up"
+    again = await on_part(here.operations, "cursor_lease", {}, replace(author, issued_at_ms=0), other)
+    assert again.value["acquired"], "it is looked up"
 
 
 def _time(at_ms: int) -> str:
@@ -235,13 +243,13 @@ async def test_a_repeated_advance_gives_the_first_answer_although_the_chat_goes_
     await here.do("cursor_lease")
     author = replace(CONSOLIDATOR, command_id="advance")
     fields = {"session_id": "s_1", "completed_at": _time(CHATS["s_1"])}
-    first = await here.operations.run("cursor_advance", fields, author, SCOPE)
+    first = await on_part(here.operations, "cursor_advance", fields, author, SCOPE)
     del here.chats["s_1"]
-    again = await here.restarted().run("cursor_advance", fields, replace(author, issued_at_ms=0), SCOPE)
+    again = await on_part(here.restarted(), "cursor_advance", fields, replace(author, issued_at_ms=0), SCOPE)
     assert again == first
     late = replace(author, command_id="never made", issued_at_ms=0)
     with pytest.raises(Refused) as caught:
-        await here.operations.run("cursor_advance", fields, late, SCOPE)
+        await on_part(here.operations, "cursor_advance", fields, late, SCOPE)
     assert caught.value.code == "not_found"
 
 
@@ -257,10 +265,12 @@ async def test_require_lease_tells_the_owner_from_others(here: Here) -> None:
 
 
 async def test_agents_need_the_grant_and_operators_are_no_run(here: Here) -> None:
-    for op in ("cursor_get", "cursor_scan", "cursor_lease", "pending_drain", "read_session"):
+    for op in ("cursor_get", "cursor_scan", "cursor_lease", "pending_drain"):
         assert await here.refused(op, AGENT) == "capability_unsupported"
-    assert (await here.do("cursor_get", OPERATOR))["leased_by"] == ""
-    assert await here.refused("cursor_lease", OPERATOR) == "capability_unsupported"
+    assert await here.refused("read_session", AGENT, session_id="s_1") == "capability_unsupported"
+    assert (await on_part(here.operations, "cursor_get", {}, OPERATOR, SCOPE)).value["leased_by"] == ""
+    with pytest.raises(Refused, match="a lease belongs to one"):
+        await on_part(here.operations, "cursor_lease", {}, OPERATOR, SCOPE)
     assert await here.refused("cursor_none") == "bad_request"
 
 
@@ -346,7 +356,7 @@ async def test_an_answer_has_a_bounded_size(here: Here) -> None:
 
 async def test_a_repeated_add_is_one_entry(here: Here) -> None:
     author = replace(AGENT, command_id="same")
-    first, again = [await here.learning.add(SCOPE, {"content": "tea"}, author) for _ in range(2)]
+    first, again = [await here.learning.add(SCOPE, MemoryAdd(content="tea"), author) for _ in range(2)]
     assert first == again
     assert len((await here.do("pending_drain"))["pending"]) == 1
 

@@ -518,7 +518,7 @@ async def test_a_repeated_call_walks_the_ids_of_the_first(world: World) -> None:
     assert world.log.refusals == ["revision_conflict"]
     await other.exec("UPDATE t SET v = v * 10")
     again = await world.process().again("sql_exec", REPEATED, statement="UPDATE t SET v = v + 1")
-    assert again.fields == first.fields
+    assert again.value == first.value
     assert await other.rows("SELECT v FROM t") == [[60]]
 
 
@@ -526,7 +526,7 @@ async def test_a_repeated_call_whose_first_attempt_did_nothing_is_carried_out(wo
     here = world.process()
     await here.exec(CREATE)
     reply = await here.again("sql_exec", REPEATED, statement="INSERT INTO t(v) VALUES (1)")
-    assert reply.fields == {"rows_affected": 1, "last_insert_id": 1}
+    assert reply.value == {"rows_affected": 1, "last_insert_id": 1}
 
 
 async def test_a_statement_that_fails_is_recorded_in_a_repeated_call_only(world: World) -> None:
@@ -564,7 +564,7 @@ async def test_repeated_ends_of_transactions_end_one(world: World) -> None:
     await here.exec("INSERT INTO t(v) VALUES (1)")
     for process in (here, world.process()):
         for author in (AUTHOR, REPEATED):
-            assert (await process.again("sql_commit", author)).fields == {"ok": True, "depth": 1}
+            assert (await process.again("sql_commit", author)).value == {"ok": True, "depth": 1}
     assert await here.do("sql_rollback") == {"ok": True, "depth": 0}
     assert await here.rows(COUNT) == [[0]]
 
@@ -686,15 +686,13 @@ async def test_a_dropped_database_is_empty_and_can_be_used_again(world: World) -
     one, other = world.process(), world.process()
     await one.exec(CREATE)
     await other.exec("INSERT INTO t(v) VALUES (1)")
-    reply = await one.operations.drop(ADA, replace(AUTHOR, command_id="d"), "the run has ended")
-    assert reply.fields == {"dropped": True, "bytes": 3 * 1024}
+    assert await one.operations.drop(ADA, replace(AUTHOR, command_id="d"), "the run has ended")
     assert world.log.items.rows == {}
     for process in (one, other):
         assert (await process.refused("sql_query", statement=COUNT))[1] == "no such table: t"
     await other.exec(CREATE)
     assert await one.rows(COUNT) == [[0]]
-    nothing = await one.operations.drop(Scope("acme", "user", "bob"), replace(AUTHOR, command_id="d2"))
-    assert nothing.fields == {"dropped": False, "bytes": 0}
+    assert not await one.operations.drop(Scope("acme", "user", "bob"), replace(AUTHOR, command_id="d2"))
     world.log.quarantine("acme", ADA.aggregate)
     with pytest.raises(Refused, match="quarantined"):
         await one.operations.drop(ADA, replace(AUTHOR, command_id="d3"))

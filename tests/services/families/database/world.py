@@ -10,6 +10,7 @@ from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.records import replace
 from loomlog.services.core.families import TIMER_FIRED, At
+from loomlog.services.core.operations import Answer
 from loomlog.services.core.refusals import Refused
 from loomlog.services.families.database import FAMILY
 from loomlog.services.families.database.files import DatabaseFiles
@@ -17,8 +18,8 @@ from loomlog.services.families.database.limits import SqlLimits
 from loomlog.services.families.database.operations import DatabaseOperations
 from loomlog.services.families.database.state import Database
 from loomlog.services.families.memory.author import Author, Grants, Scope
-from loomlog.services.families.operation import Reply
 from tests.services.entities import NOW_MS, MemoryEntities
+from tests.services.families.memory.calls import on_part
 
 ADA = Scope("acme", "user", "ada")
 AUTHOR = Author(
@@ -75,10 +76,12 @@ class Process:
     async def do(self, op: str, author: Author = AUTHOR, scope: Scope = ADA, **fields: Any) -> Mapping[str, Any]:
         self.number += 1
         author = replace(author, command_id=f"{author.command_id}.{id(self)}.{self.number}")
-        return (await self.again(op, author, scope, **fields)).fields
+        answer: Mapping[str, Any] = (await self.again(op, author, scope, **fields)).value
+        return answer
 
-    async def again(self, op: str, author: Author, scope: Scope = ADA, **fields: Any) -> Reply:
-        return await self.operations.run(op, fields, author, scope)
+    async def again(self, op: str, author: Author, scope: Scope = ADA, **fields: Any) -> Answer[Any]:
+        """Carry out an op; the value of the answer is JSON."""
+        return await on_part(self.operations, op, fields, author, scope)
 
     async def exec(self, statement: str, *args: Any, **more: Any) -> Mapping[str, Any]:
         return await self.do("sql_exec", statement=statement, args=list(args), **more)

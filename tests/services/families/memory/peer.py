@@ -21,11 +21,11 @@ from loomlog.services.families.memory import FAMILY
 from loomlog.services.families.memory.author import Author, Grants
 from loomlog.services.families.memory.backends import KIND, Backends
 from loomlog.services.families.memory.entry_operations import EntryLimits, EntryOperations
-from loomlog.services.families.memory.operations import MemoryOperations
 from loomlog.services.families.memory.store import MemoryStore
 from tests.connectors.tools.web_server import Names
 from tests.services.api.serving import served
 from tests.services.entities import NOW_MS, MemoryEntities
+from tests.services.families.memory.calls import carry_out, memory_handlers
 
 HOST = "peer.example"
 KEY_VARIABLE = "PEER_KEY"
@@ -106,8 +106,9 @@ class RemoteAgent:
             )
 
         self.store = MemoryStore(self.local, self.local, clock_ms=lambda: NOW_MS)
+        entries = EntryOperations(self.store, EntryLimits())
         self.backends = Backends(
-            EntryOperations(self.store, EntryLimits()),
+            entries,
             self.definitions,
             build_peer,
             secrets=_secrets(
@@ -116,7 +117,7 @@ class RemoteAgent:
             ),
             clock_s=lambda: self.now_s,
         )
-        self.operations = MemoryOperations(self.backends, require_local=self.backends.require_local)
+        self.handlers = memory_handlers(entries, self.backends)
         self.tenant = tenant
         self.grants = Grants(memory_scopes=scopes, sql_scopes=("run",), memory_backend=NAME)
         self.calls = 0
@@ -150,7 +151,7 @@ class RemoteAgent:
     ) -> Any:
         self.calls += 1
         author = self.author(call or self.calls, attempt, agent=agent, user_id=user_id)
-        return (await self.operations.run({"op": op, "scope": scope, **fields}, author)).fields
+        return (await carry_out(self.handlers, op, {"scope": scope, **fields}, author)).value
 
     async def refused(self, op: str, **fields: Any) -> Refused:
         with pytest.raises(Refused) as caught:

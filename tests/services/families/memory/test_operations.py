@@ -1,7 +1,6 @@
 """Operations on entries as an agent makes them: op x scope x error, repetitions, and what others do meanwhile."""
 
 import asyncio
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -11,9 +10,9 @@ from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.families.memory import FAMILY
 from loomlog.services.families.memory.author import Author, Grants, Scope, scopes_of_run
 from loomlog.services.families.memory.entry_operations import EntryLimits, EntryOperations
-from loomlog.services.families.memory.operations import MemoryOperations
 from loomlog.services.families.memory.store import MemoryStore
 from tests.services.entities import NOW_MS, TOPIC, UNANSWERED, MemoryEntities
+from tests.services.families.memory.calls import carry_out, memory_handlers
 
 GRANTS = Grants(memory_scopes=("agent", "user", "tenant"))
 
@@ -27,7 +26,7 @@ class Agent:
         self.entities = entities or MemoryEntities(FAMILY)
         self.now_ms = NOW_MS
         self.store = MemoryStore(self.entities, self.entities, clock_ms=lambda: self.now_ms)
-        self.operations = MemoryOperations(EntryOperations(self.store, EntryLimits()))
+        self.handlers = memory_handlers(EntryOperations(self.store, EntryLimits()))
         self.grants, self.user_id = grants, user_id
         self.calls = 0
 
@@ -47,8 +46,8 @@ class Agent:
             call=call or self.calls,
             grants=self.grants,
         )
-        body: Mapping[str, Any] = {"op": op, **({"scope": scope} if scope else {}), **fields}
-        return (await self.operations.run(body, author)).fields
+        named = {"scope": scope} if scope else {}
+        return (await carry_out(self.handlers, op, {**named, **fields}, author)).value
 
     async def refused(self, op: str, **fields: Any) -> str:
         with pytest.raises(Refused) as caught:

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loomlog.services.core.operation_input import parse_operation
 from loomlog.services.core.refusals import Refused
+from loomlog.services.families.memory.api import RECALL, SEARCH, MemoryRecall
 from loomlog.services.families.memory.ranking import (
     HOUR_MS,
     Dedup,
@@ -17,7 +19,7 @@ from loomlog.services.families.memory.ranking import (
     ranked,
     without_copies,
 )
-from loomlog.services.families.memory.search_fields import SearchRequest, recall_request, search_request
+from loomlog.services.families.memory.search_request import SearchRequest, recall_request, search_request
 
 NOW = 1_780_000_000_000
 BY_MEANING = Rank()
@@ -108,8 +110,12 @@ def test_copies_of_a_better_hit_are_dropped_merged_or_marked():
     )
 
 
+def search(**fields):
+    return search_request(parse_operation(SEARCH, fields))
+
+
 def test_the_fields_of_a_search_have_defaults_and_bounds():
-    assert search_request({"query": "x"}) == SearchRequest(query="x", top_k=10)
+    assert search(query="x") == SearchRequest(query="x", top_k=10)
     full = {
         "query": "x",
         "top_k": 50,
@@ -118,7 +124,7 @@ def test_the_fields_of_a_search_have_defaults_and_bounds():
         "rank": {"recency_weight": 1, "recency_half_life_hours": 2, "frequency_weight": None},
         "dedup": {"enabled": True, "threshold": 0.5, "mode": "merge"},
     }
-    assert search_request(full) == SearchRequest(
+    assert search(**full) == SearchRequest(
         query="x",
         top_k=50,
         prefix="a/",
@@ -126,8 +132,8 @@ def test_the_fields_of_a_search_have_defaults_and_bounds():
         rank=Rank(recency_weight=1.0, recency_half_life_hours=2.0),
         dedup=Dedup(enabled=True, threshold=0.5, mode="merge"),
     )
-    assert len(search_request({"query": "x" * 9_000}).query) == 8_000
-    assert recall_request({"query": "x", "threshold": 0.5}) == (SearchRequest(query="x", sources=("facts",)), 0.5)
+    assert len(search(query="x" * 9_000).query) == 8_000
+    assert recall_request(MemoryRecall(query="x")) == SearchRequest(query="x", sources=("facts",))
 
 
 @pytest.mark.parametrize(
@@ -140,28 +146,28 @@ def test_the_fields_of_a_search_have_defaults_and_bounds():
         ({"query": "x\0"}, "bad_request", "NUL"),
         ({"query": "x", "top_k": 51}, "bad_request", "top_k: expected a whole number from 1 to 50"),
         ({"query": "x", "top_k": 0}, "bad_request", "top_k"),
-        ({"query": "x", "sources": ["note"]}, "invalid_sources", "facts, notes, documents"),
+        ({"query": "x", "sources": ["note"]}, "invalid_sources", "documents, facts, notes"),
         ({"query": "x", "sources": "facts"}, "invalid_sources", "list"),
         ({"query": "x", "sources": [["facts"]]}, "invalid_sources", "list"),
         ({"query": "x", "rank": []}, "bad_request", "rank: expected an object"),
-        ({"query": "x", "rank": {"recency": 1}}, "bad_request", "rank.recency: unknown"),
+        ({"query": "x", "rank": {"recency": 1}}, "bad_request", "'rank.recency' is unknown"),
         ({"query": "x", "rank": {"recency_weight": -1}}, "bad_request", "rank.recency_weight"),
         ({"query": "x", "rank": {"recency_weight": math.nan}}, "bad_request", "rank.recency_weight"),
         ({"query": "x", "rank": {"recency_weight": True}}, "bad_request", "rank.recency_weight"),
         ({"query": "x", "rank": {"recency_weight": 10**400}}, "bad_request", "rank.recency_weight"),
         ({"query": "x", "rank": {"recency_half_life_hours": 0}}, "bad_request", "recency_half_life_hours"),
-        ({"query": "x", "dedup": {"mode": "mix"}}, "bad_request", "drop, merge, keep"),
-        ({"query": "x", "dedup": {"mode": []}}, "bad_request", "drop, merge, keep"),
+        ({"query": "x", "dedup": {"mode": "mix"}}, "bad_request", "drop, keep, merge"),
+        ({"query": "x", "dedup": {"mode": []}}, "bad_request", "drop, keep, merge"),
         ({"query": "x", "dedup": {"threshold": 2}}, "bad_request", "dedup.threshold"),
         ({"query": "x", "dedup": {"enabled": "yes"}}, "bad_request", "enabled"),
     ],
 )
 def test_bad_fields_are_refused_by_name(fields, code, text):
     with pytest.raises(Refused, match=text) as refused:
-        search_request(fields)
+        search(**fields)
     assert refused.value.code == code
 
 
 def test_a_threshold_of_recall_is_a_cosine():
-    with pytest.raises(Refused, match="threshold: expected a number from -1 to 1"):
-        recall_request({"query": "x", "threshold": 1.1})
+    with pytest.raises(Refused, match=r"threshold: expected a number from -1\.0 to 1\.0"):
+        parse_operation(RECALL, {"query": "x", "threshold": 1.1})

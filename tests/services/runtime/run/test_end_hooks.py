@@ -19,8 +19,8 @@ from loomlog.services.core.run.state import Ended
 from loomlog.services.families.callback import FAMILY
 from loomlog.services.families.channel.api import ChannelPublish
 from loomlog.services.families.channel.caller import ChannelCaller, Origin
+from loomlog.services.families.memory.api import MemorySet
 from loomlog.services.families.memory.author import Author, Scope
-from loomlog.services.families.operation import Reply
 from loomlog.services.runtime.run.end_hooks import BACKEND_TRIES_MS, TEXT_BYTES_MAX, RunEndHooks
 from loomlog.services.runtime.run.run_end_actions import RunEnd
 from tests.services.core.run.given import begun
@@ -35,7 +35,7 @@ class Here:
     def __init__(self) -> None:
         self.commands = MemoryEntities(FAMILY)
         self.published: list[tuple[Mapping[str, Any], ChannelCaller]] = []
-        self.entries: list[tuple[str, Mapping[str, Any], Author, Scope]] = []
+        self.entries: list[tuple[MemorySet, Author, Scope]] = []
         self.error: Exception | None = None
         self.blobs = MemoryBlobs()
         self.isolated: set[str] = set()
@@ -57,11 +57,10 @@ class Here:
         if self.error is not None:
             raise self.error
 
-    async def run(self, op: str, fields: Mapping[str, Any], author: Author, scope: Scope) -> Reply:
-        self.entries.append((op, fields, author, scope))
+    async def set(self, asked: MemorySet, author: Author, scope: Scope) -> None:
+        self.entries.append((asked, author, scope))
         if self.error is not None:
             raise self.error
-        return Reply(fields={})
 
     async def carry_out(
         self, hook: CompletionHook | str, status: str = "completed", reason: str = "end_turn", **source: str
@@ -201,16 +200,16 @@ async def test_an_entry_is_set_in_its_scope(
     here: Here, scope: str, source: dict[str, str], expected: tuple[str, str]
 ) -> None:
     await here.carry_out(remember(scope), **source)
-    ((op, fields, author, of),) = here.entries
-    assert (op, of) == ("set", Scope("acme", *expected))
-    assert fields["key"] == "last"
-    assert fields["value"] == {**source, "run_id": "r_1", "agent_id": "a_1", "payload": "the answer"}
+    ((asked, author, of),) = here.entries
+    assert of == Scope("acme", *expected)
+    assert asked.key == "last"
+    assert asked.value == {**source, "run_id": "r_1", "agent_id": "a_1", "payload": "the answer"}
     assert (author.command_id, author.issued_at_ms) == ("r_1:end:3", NOW_MS - 5_000)
 
 
 async def test_the_memory_of_an_agent_is_that_of_its_name(here: Here) -> None:
     await here.carry_out(remember("agent"), webhook_name="issues")
-    assert here.entries[0][3] == Scope("acme", "agent", here.facts.definition.name)
+    assert here.entries[0][2] == Scope("acme", "agent", here.facts.definition.name)
 
 
 async def test_a_scope_that_the_run_has_not_is_refused(here: Here) -> None:

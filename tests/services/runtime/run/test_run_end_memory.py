@@ -16,7 +16,7 @@ from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.families.consolidation import FAMILY
 from loomlog.services.families.consolidation.operations import ConsolidationOperations
 from loomlog.services.families.memory.author import Author, Scope
-from loomlog.services.families.operation import Reply, plaintext
+from loomlog.services.families.operation import plaintext
 from loomlog.services.runtime.run import run_end_memory as module
 from loomlog.services.runtime.run.run_end_memory import NOTE_INTERVAL_MS, RETRY_MS, RunEndMemory
 from loomlog.services.stream.entities.answers import CommandUnanswered
@@ -47,12 +47,12 @@ class Databases:
         assert positions == ("t/1:5",), "the read includes what the run has written"
         return scope.id in self.existing
 
-    async def drop(self, scope: Scope, author: Author, reason: str = "") -> Reply:
+    async def drop(self, scope: Scope, author: Author, reason: str = "") -> bool:
         self.dropped.append((scope, author))
         if self.errors:
             raise self.errors.pop()
         self.existing.remove(scope.id)
-        return Reply(fields={})
+        return True
 
 
 class Here:

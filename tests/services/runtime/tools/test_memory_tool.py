@@ -10,10 +10,9 @@ from loomlog.connectors.protocols import EffectClass, ToolContext, ToolResult
 from loomlog.schemas.records import replace
 from loomlog.services.families.memory import FAMILY
 from loomlog.services.families.memory.entry_operations import EntryLimits, EntryOperations
-from loomlog.services.families.memory.operations import OPERATIONS, READS, MemoryOperations
 from loomlog.services.families.memory.store import MemoryStore
-from loomlog.services.runtime.tools.memory_tool import MemoryTool
 from tests.services.entities import NOW_MS, UNANSWERED, MemoryEntities
+from tests.services.families.memory.calls import memory_tool
 
 CONTEXT = ToolContext(
     run_id="r_1",
@@ -38,8 +37,7 @@ class Here:
     def __init__(self, **more: Any) -> None:
         self.entities = MemoryEntities(FAMILY)
         store = MemoryStore(self.entities, self.entities, clock_ms=lambda: NOW_MS)
-        operations = MemoryOperations(EntryOperations(store, EntryLimits()))
-        self.tool = MemoryTool(operations, clock_ms=lambda: NOW_MS, **more)
+        self.tool = memory_tool(EntryOperations(store, EntryLimits()), clock_ms=lambda: NOW_MS, **more)
 
     async def call(self, op: str, *, attempt: int = 1, call: str = "2.3", **fields: Any) -> ToolResult:
         context = replace(CONTEXT, attempt=attempt, idempotency_key=f"r_1:{call}")
@@ -109,6 +107,15 @@ async def test_a_reducer_that_cannot_read_has_done_nothing_unless_an_earlier_att
 
 def test_reads_are_reads_and_writes_can_be_repeated() -> None:
     tool = Here().tool
-    classes = {op: tool.effect_class({"op": op}) for op in OPERATIONS}
-    assert {op for op, kind in classes.items() if kind is EffectClass.READ} == READS
+    classes = {op: tool.effect_class({"op": op}) for op in tool.input_schema["properties"]["op"]["enum"]}
+    reads = {"get", "list", "search", "recall", "sql_query", "cursor_get", "cursor_scan", "pending_drain"}
+    assert {op for op, kind in classes.items() if kind is EffectClass.READ} == {*reads, "read_session"}
     assert set(classes.values()) == {EffectClass.READ, EffectClass.IDEMPOTENT}
+    assert len(classes) == 25
+
+
+def test_its_schema_has_the_fields_of_agents_alone() -> None:
+    properties = Here().tool.input_schema["properties"]
+    assert "scope_id" not in properties
+    assert {"key", "value", "statement", "lease_ttl_ms"} <= set(properties)
+    assert {"tenant", "run"} <= {name for form in properties["scope"]["anyOf"] for name in form["enum"]}

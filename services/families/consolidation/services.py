@@ -1,0 +1,81 @@
+"""Consolidation in a process that carries out calls of agents; a process without the rows of runs has none of it.
+
+Before: services/families/opening.py. After: handlers.py, operations.py.
+"""
+
+from dataclasses import dataclass
+
+from loomlog.connectors.configuration.load import ProcessConfiguration
+from loomlog.connectors.storage.postgres import PostgresReader
+from loomlog.services.families.consolidation.chats import ReadModelChats
+from loomlog.services.families.consolidation.facts import FactLearning
+from loomlog.services.families.consolidation.handlers import ConsolidationHandlers
+from loomlog.services.families.consolidation.operations import ConsolidationOperations, ConsolidationPolicy
+from loomlog.services.families.memory.services import MemoryServices
+from loomlog.services.families.opening import FamilyContext, FamilyServices
+
+NEEDS = ("memory",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsolidationOptions:
+    """What the configuration says of consolidation, and what reads the chats of runs."""
+
+    run_rows: PostgresReader | None = None
+    """Reads the read models of runs; None: this process consolidates nothing."""
+    internal_agents: tuple[str, ...] = ()
+    """Agents with `internal: true`, whose chats are left out."""
+    policy: ConsolidationPolicy = ConsolidationPolicy()  # noqa: RUF009 - frozen
+    passes_max: int = 4
+    """Runs of this process that have a lease at one time (MAX_CONSOLIDATION_CONCURRENCY)."""
+
+
+def read_options(loaded: ProcessConfiguration, run_rows: PostgresReader | None) -> ConsolidationOptions:
+    """Return the options of a process."""
+    policy = loaded.configuration.memory.consolidation
+    return ConsolidationOptions(
+        run_rows=run_rows,
+        internal_agents=tuple(name for name, agent in loaded.configuration.agents.items() if agent.internal),
+        policy=ConsolidationPolicy(
+            merge_threshold=policy.merge_threshold,
+            related_threshold=policy.related_threshold,
+            verify_writes=policy.verify_writes,
+            detect_conflicts=policy.detect_conflicts,
+        ),
+        passes_max=loaded.settings.max_consolidation_concurrency,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsolidationServices:
+    """What others use of consolidation."""
+
+    options: ConsolidationOptions
+    operations: ConsolidationOperations
+    chats: ReadModelChats
+
+
+def open_family(context: FamilyContext) -> FamilyServices:
+    """Open consolidation over the entities of this process, and let its memory learn by it."""
+    options = context.options(ConsolidationOptions)
+    if options.run_rows is None:
+        return FamilyServices()
+    chats = ReadModelChats(
+        options.run_rows, context.blobs, decrypt=context.decrypt, internal_agents=lambda: options.internal_agents
+    )
+    operations = ConsolidationOperations(
+        context.commands,
+        context.reads,
+        chats,
+        context.blobs,
+        clock_ms=context.clock_ms,
+        decrypt=context.decrypt,
+        encrypt=context.encrypt,
+        policy=options.policy,
+        passes_max=options.passes_max,
+    )
+    memory = context.get(MemoryServices)
+    memory.entries.learning = FactLearning(operations, memory.entries.set_fact)
+    context.provide(ConsolidationServices(options=options, operations=operations, chats=chats))
+    handlers = ConsolidationHandlers(operations, require_local=memory.backends.require_local)
+    return FamilyServices(handlers=handlers.by_operation())

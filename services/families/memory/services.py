@@ -1,0 +1,150 @@
+"""Memory in a process: opened once, for requests, tools, prompts and the ends of runs.
+
+Before: services/families/opening.py. After: handlers.py; backends.py, entry_operations.py, search.py.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from loomlog.connectors.configuration.driver_options import embedder_options
+from loomlog.connectors.configuration.load import ProcessConfiguration
+from loomlog.connectors.configuration.secret_registry import NO_SECRETS, SecretRegistry
+from loomlog.connectors.crypto.installation_key import SecretKey
+from loomlog.connectors.embedders.catalog import build_embedder
+from loomlog.connectors.embedders.health import ABSENT, HealthTrackingEmbedder
+from loomlog.connectors.memory_peer.client import PeerClient
+from loomlog.connectors.storage.postgres import PostgresOptions
+from loomlog.projections.frames.frame_json import format_rfc3339
+from loomlog.projections.memory_index.embedding import EmbedderRefused, call_embedder
+from loomlog.projections.memory_index.reads import MemoryIndex, open_index
+from loomlog.projections.memory_index.tokens import index_key
+from loomlog.services.core.refusals import Refused, Unavailable
+from loomlog.services.families.definition.table import DefinitionTable
+from loomlog.services.families.memory.backends import Backends
+from loomlog.services.families.memory.entry_operations import (
+    DEFAULT_ENTRY_LIMITS,
+    EntryLimits,
+    EntryOperations,
+    entry_limits,
+)
+from loomlog.services.families.memory.handlers import MemoryHandlers, RunTimes
+from loomlog.services.families.memory.index_administration import IndexAdministration
+from loomlog.services.families.memory.search import MemoryFinder, MemorySearcher
+from loomlog.services.families.memory.store import MemoryStore
+from loomlog.services.families.opening import FamilyContext, FamilyServices
+
+NEEDS = ("definition",)
+SQL_EMBED_S = 30.0
+"""How long the vectors of a statement are waited for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryOptions:
+    """What the configuration says of memory."""
+
+    limits: EntryLimits = DEFAULT_ENTRY_LIMITS
+    embedder: HealthTrackingEmbedder | None = None
+    secrets: SecretRegistry = NO_SECRETS
+    """The keys of backends."""
+    private_hosts: Sequence[str] = ()
+    """Hosts of this network that backends may be at."""
+
+
+def read_options(loaded: ProcessConfiguration, environment: Mapping[str, str] = os.environ) -> MemoryOptions:
+    """Return the options of a process. Raises EmbedderNotConfigured, a ValueError, when the embedder cannot be used."""
+    settings = loaded.settings
+    return MemoryOptions(
+        limits=entry_limits(settings.memory_max_value_bytes, settings.memory_max_scope_bytes),
+        embedder=build_embedder(embedder_options(loaded.configuration, settings), environment),
+        secrets=loaded.secret_registry,
+        private_hosts=settings.http_private_host_allowlist,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryServices:
+    """What others use of memory."""
+
+    store: MemoryStore
+    entries: EntryOperations
+    backends: Backends
+    options: MemoryOptions
+    search: MemorySearcher | None
+    """None: nothing is found by search."""
+    index: MemoryIndex | None
+
+    async def close(self) -> None:
+        """Write what is counted, and close the connections."""
+        await self.backends.close()
+        if self.search is not None:
+            await self.search.close()
+        if self.index is not None:
+            await self.index.close()
+        if self.options.embedder is not None:
+            await self.options.embedder.close()
+
+    def embedder_state(self) -> Mapping[str, Any]:
+        """Return the state of the embedder of this process: no texts, no addresses."""
+        embedder = self.options.embedder
+        health = ABSENT if embedder is None else embedder.health
+        failed_at_ms = health.last_failure_at_ms
+        shown = {"state": health.state, "successes": health.successes, "failures": health.failures}
+        if failed_at_ms is None:
+            return shown
+        return {
+            **shown,
+            "last_failure_kind": health.last_failure_kind,
+            "last_failure_at": format_rfc3339(failed_at_ms),
+        }
+
+
+async def open_memory_index(postgres: PostgresOptions, secret: SecretKey | None) -> MemoryIndex:
+    """Open the index, which a process provides. Postgres may be away: then searches fail until it is back."""
+    return await open_index(postgres, index_key(secret))
+
+
+def open_family(context: FamilyContext) -> FamilyServices:
+    """Open memory over the entities of this process."""
+    options, index = context.options(MemoryOptions), context.find(MemoryIndex)
+    embedder, reads, decrypt, clock_ms = options.embedder, context.reads, context.decrypt, context.clock_ms
+    store = MemoryStore(context.commands, reads, clock_ms=clock_ms, decrypt=decrypt)
+    search, administration = None, None
+    if index is not None:
+        embedders = () if embedder is None else (embedder,)
+        search = MemorySearcher(index, reads, clock_ms=clock_ms, decrypt=decrypt, embedders=embedders)
+        administration = IndexAdministration(index, reads, decrypt=decrypt, embedder=embedder)
+    entries = EntryOperations(
+        store,
+        options.limits,
+        embedding=None if embedder is None else search,
+        finder=None if search is None else MemoryFinder(search),
+    )
+    backends = Backends(
+        entries,
+        context.get(DefinitionTable),
+        lambda base_url, version: PeerClient(base_url, api_version=version, private_hosts=options.private_hosts),
+        secrets=options.secrets,
+    )
+    services = MemoryServices(
+        store=store, entries=entries, backends=backends, options=options, search=search, index=index
+    )
+    context.provide(services)
+    handlers = MemoryHandlers(
+        entries, backends, index=index, administration=administration, run_times=context.find(RunTimes)
+    )
+    return FamilyServices(handlers=handlers.by_operation(), close=services.close)
+
+
+async def embed_for_sql(embedder: HealthTrackingEmbedder, texts: Sequence[str]) -> Sequence[Sequence[float]]:
+    """Return the vectors of texts that a statement binds.
+
+    Raises Refused(embed_failed), Unavailable.
+    """
+    try:
+        return await call_embedder(embedder, texts, timeout_s=SQL_EMBED_S)
+    except EmbedderRefused as refused:
+        if refused.is_temporary:
+            raise Unavailable(str(refused)) from refused
+        raise Refused("embed_failed", str(refused)) from refused
