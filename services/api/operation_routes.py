@@ -137,7 +137,7 @@ async def _respond(
     operation: AnyOperation, http: Http, service: Service, caller: Caller, request: Request, fields: Mapping[str, Any]
 ) -> Response:
     """Carry out an operation with these fields, and return its answer as the route shows it."""
-    tenant = query_text(request, "tenant") if http.takes_tenant else ""
+    tenant = query_text(request, "tenant") if http.takes_tenant and _has_query(request) else ""
     done = await service.application.dispatch.request(operation, caller, fields, tenant=tenant, access=http.access)
     more = http.headers(done) if http.headers is not None else {}
     headers = {**(position_headers(*done.positions) or {}), **more}
@@ -157,7 +157,10 @@ class _FieldReader:
         self._query = query_fields(operation, http)
         self._body = body_fields(operation, http)
         self._operation = operation
-        self._segments = http.path.replace(":path}", "}").split("/")
+        segments = http.path.replace(":path}", "}").split("/")
+        self._splits = len(segments) - 1
+        self._places = [(place, self._path[one.strip("{}")]) for place, one in enumerate(segments) if one[:1] == "{"]
+        """Where the fields of a path are among its parts."""
 
     async def __call__(self, request: Request) -> dict[str, Any]:
         """Return the fields. Raises Refused."""
@@ -165,13 +168,13 @@ class _FieldReader:
         try:
             if self._body:
                 body = await self._read_body(request)
-            for name, field in self._query.items():
-                schema = self._schemas[field]
-                tabs = schema.get("pattern") == PRINTABLE_WITH_TABS
-                if text := query_text(request, name, max_length=QUERY_CHARACTERS_MAX, tabs=tabs):
-                    fields[field] = _typed(text, schema)
-            for name, text in self._parameters(request).items():
-                fields[self._path[name]] = text
+            if _has_query(request):
+                for name, field in self._query.items():
+                    schema = self._schemas[field]
+                    tabs = schema.get("pattern") == PRINTABLE_WITH_TABS
+                    if text := query_text(request, name, max_length=QUERY_CHARACTERS_MAX, tabs=tabs):
+                        fields[field] = _typed(text, schema)
+            self._add_parameters(request, fields)
         except Refused as refused:
             if (code := self._http.codes.get(refused.code)) is not None:
                 raise Refused(code, refused.message, details=refused.details) from refused
@@ -202,16 +205,22 @@ class _FieldReader:
         refused = Refused(code, message)
         return self._operation.refused(refused) if self._operation.refused is not None else refused
 
-    def _parameters(self, request: Request) -> Mapping[str, str]:
+    def _add_parameters(self, request: Request, fields: dict[str, Any]) -> None:
+        """Add the fields that are in the path."""
         if not self._http.parts_escaped:
-            return {name: str(request.path_params[name]) for name in self._path}
+            for name, field in self._path.items():
+                fields[field] = str(request.path_params[name])
+            return
         raw = (request.scope.get("raw_path") or b"").partition(b"?")[0].decode("ascii", "replace")
-        parts = raw.split("/", len(self._segments) - 1)
-        return {
-            segment.strip("{}"): unquote(part)
-            for segment, part in zip(self._segments, parts, strict=False)
-            if segment.startswith("{")
-        }
+        parts = raw.split("/", self._splits)
+        for place, field in self._places:
+            if place < len(parts):
+                fields[field] = unquote(parts[place])
+
+
+def _has_query(request: Request) -> bool:
+    """Return whether a request has any parameter of the query: most have none."""
+    return bool(request.scope.get("query_string"))
 
 
 def _typed(text: str, schema: Mapping[str, Any]) -> Any:

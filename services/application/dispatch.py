@@ -19,7 +19,7 @@ from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.rules import Access
 from loomlog.services.core.access.scopes import ADMIN
 from loomlog.services.core.operation_input import parse_operation
-from loomlog.services.core.operations import Answer, AnyOperation, Call, Handlers, OperationCaller, Origin
+from loomlog.services.core.operations import Answer, AnyOperation, Call, Effect, Handlers, OperationCaller, Origin
 from loomlog.services.core.refusals import Refused
 
 FreshToken = Callable[[], str]
@@ -90,12 +90,15 @@ class Dispatch:
                 acts_for_all=caller.legacy or caller.open_mode,
                 operator_key_restricted=caller.operator_key_restricted,
             ),
-            # One operation is one draw of its family's tokens: nothing else that a request does moves its ids.
-            command_id=command_id("entity", operation.family, owner, self._tokens[operation.family]()),
+            command_id="" if operation.effect is Effect.READ else self._command_id(operation, owner),
             # A repetition was issued at a time that only its first sender knows: 0 makes the owner look it up.
             issued_at_ms=0 if request.idempotency_key else self._clock_ms(),
             request_key=(*request.scope, request.idempotency_key) if request.idempotency_key else (),
         )
+
+    def _command_id(self, operation: AnyOperation, tenant: str) -> str:
+        # One operation is one draw of its family's tokens: nothing else that a request does moves its ids.
+        return command_id("entity", operation.family, tenant, self._tokens[operation.family]())
 
 
 def resolve_tenant(caller: Caller, named: str) -> str:

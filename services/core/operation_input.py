@@ -11,10 +11,11 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
-from typing import Any, TypeVar, get_args
+from types import NoneType
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import msgspec
-from msgspec import Struct, ValidationError
+from msgspec import Struct, UnsetType, ValidationError
 
 from loomlog.services.core.operations import PRINTABLE, PRINTABLE_WITH_TABS, AnyOperation, Fields
 from loomlog.services.core.refusals import Refused
@@ -75,7 +76,7 @@ def parse_input(
             return record.parse(fields)
         except ValueError as error:
             raise Refused(code, str(error)) from error
-    if not isinstance(fields, Mapping):
+    if type(fields) is not dict and not isinstance(fields, Mapping):
         raise Refused(code, f"expected an object with fields, not {_kind(fields)}")
     values = fields
     for _ in range(RETRIES_MAX):
@@ -293,12 +294,21 @@ def _check_texts(parsed: Any, code: str, codes: Mapping[str, str] = NO_CODES) ->
 
 @cache
 def _checked_fields(record: type[Struct]) -> tuple[str, ...]:
-    """Return the fields of a record that are not of any JSON."""
-    return tuple(field.name for field in msgspec.structs.fields(record) if not _has_any(field.type))
+    """Return the fields of a record that may have texts of a sender's own, and are not of any JSON."""
+    return tuple(
+        field.name for field in msgspec.structs.fields(record) if not _has_any(field.type) and _has_text(field.type)
+    )
 
 
 def _has_any(kind: Any) -> bool:
     return kind is Any or any(_has_any(part) for part in get_args(kind))
+
+
+def _has_text(kind: Any) -> bool:
+    if get_origin(kind) is Literal or kind in (int, float, bool, NoneType, UnsetType):
+        return False
+    parts = get_args(kind)[:1] if get_origin(kind) is Annotated else get_args(kind)
+    return any(_has_text(part) for part in parts) if parts else True
 
 
 def _check_text(place: str, text: str, code: str) -> None:

@@ -298,8 +298,7 @@ class CallingRun(Protocol):
     def operator_key_restricted(self) -> bool: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperationCaller:
+class OperationCaller(Struct, frozen=True, kw_only=True):
     """Caller of an operation: the principal of a request, or the run of an agent and the user it is for."""
 
     tenant: str
@@ -330,14 +329,13 @@ class OperationCaller:
     """Position tokens of earlier writes: reads include them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call(Generic[InputT]):
+class Call(Struct, Generic[InputT], frozen=True, kw_only=True):
     """An operation that is asked for."""
 
     input: InputT
     caller: OperationCaller
     command_id: str
-    """The same for every attempt of a request with a key, and of a tool call."""
+    """The same for every attempt of a request with a key, and of a tool call; empty for a request that only reads."""
     issued_at_ms: int
     """0 when an earlier attempt may have been made: the owner looks its command id up."""
     request_key: tuple[str, ...] = ()
