@@ -17,7 +17,7 @@ from loomlog.services.core.access.rules import requires
 from loomlog.services.core.access.scopes import MEMORY_WRITE, TENANT_READ
 from loomlog.services.core.operations import Effect, Input, Operation, Output, ToolOperation
 from loomlog.services.families.consolidation import limits
-from loomlog.services.families.memory.api import SCOPE_CODES, TAG, TOOL, Scope, Time
+from loomlog.services.families.memory.api import SCOPE_CODES, TAG, TOOL, ScopeOrDefault, Time
 
 SESSION_BYTES, SESSION_BYTES_MIN = 256 * 1024, 1_024
 SessionId = Annotated[str, Meta(min_length=1, description="Session.")]
@@ -27,7 +27,7 @@ EntryId = Annotated[str, Meta(min_length=1)]
 class ConsolidationInput(Input, frozen=True, kw_only=True):
     """Base of what is about a target: that of the memory of a scope."""
 
-    scope: Scope | UnsetType = UNSET
+    scope: ScopeOrDefault | UnsetType = UNSET
 
 
 class ConsolidationScan(ConsolidationInput, frozen=True, kw_only=True):

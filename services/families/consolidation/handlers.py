@@ -45,7 +45,8 @@ class ConsolidationHandlers:
 
         async def handle(call: Call[Any]) -> Answer[Any]:
             author = author_of(call)
-            assert author.grants is not None, "these are operations of agents"
+            if author.grants is None:
+                raise Refused("capability_unsupported", f"{op} is for agents: a lease belongs to a run")
             await self._require_local(op, author)
             scope = resolve_scope(author, scope_or_default(call.input.scope, author.grants.memory_scopes))
             if not author.grants.memory_consolidation:

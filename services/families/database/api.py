@@ -21,7 +21,10 @@ TIMEOUT_MS_MAX = 24 * 3_600_000
 """Longest time that a call may name; that of the operator bounds it."""
 SqlScope = Annotated[
     Literal["agent", "user", "tenant", "run"],
-    Meta(description="Whose database: agent, user, tenant, or run, which is that of the tree of runs."),
+    Meta(
+        description="Whose database: agent, user, tenant, or run, which is that of the tree of runs; absent: the "
+        "user's, or the only one that an agent may use."
+    ),
 ]
 Statement = Annotated[str, Meta(min_length=1, description="One SQL statement (SQLite).")]
 Args = Annotated[list[Any], Meta(description='Values for the ? of the statement; {"$embed": "text"} binds a vector.')]
@@ -29,7 +32,7 @@ TimeoutMs = Annotated[int, Meta(ge=1, le=TIMEOUT_MS_MAX, description="Most milli
 
 
 class DatabaseInput(Input, frozen=True, kw_only=True):
-    """Base of what is about a database; without a name it is that of the user, or the only one granted to an agent."""
+    """Base of what is about a database."""
 
     scope: SqlScope | UnsetType = UNSET
 

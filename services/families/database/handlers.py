@@ -72,7 +72,8 @@ class DatabaseHandlers:
 
         async def handle(call: Call[Any]) -> Answer[Any]:
             author = author_of(call)
-            assert author.grants is not None, "these are operations of agents"
+            if author.grants is None:
+                raise Refused("capability_unsupported", f"{op} is for agents: what writes belongs to a run")
             await self._require_local(op, author)
             databases = await self._open()
             named = scope_or_default(call.input.scope, author.grants.sql_scopes)

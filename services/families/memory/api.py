@@ -68,6 +68,10 @@ SPANS_MAX, MESSAGES_MAX = 20, 1_000
 
 ScopeName = Literal["agent", "user", "tenant"]
 Scope = Annotated[ScopeName, Meta(description="Whose memory: agent, user or tenant.")]
+ScopeOrDefault = Annotated[
+    ScopeName,
+    Meta(description="Whose memory: agent, user or tenant; absent: the user's, or the only one that an agent may use."),
+]
 ScopeId = Annotated[str, Meta(description="Name of the agent or id of the user; a tenant has one scope.")]
 Key = Annotated[
     str, Meta(min_length=1, max_length=limits.KEY_CHARACTERS_MAX, description="Key, 1 to 512 characters to be printed.")
@@ -84,7 +88,7 @@ Embed = Annotated[bool, Meta(description="Whether the value is to be found by it
 Prefix = Annotated[str, Meta(max_length=limits.KEY_CHARACTERS_MAX, description="Only keys that begin with this text.")]
 After = Annotated[str, Meta(max_length=limits.KEY_CHARACTERS_MAX, description="Only keys after this one.")]
 Query = Annotated[str, Meta(description="What is searched for, in plain words.")]
-TopK = Annotated[int, Meta(ge=1, le=TOP_K_MAX, description="Most hits, 1 to 50; by default 10.")]
+TopK = Annotated[Annotated[int, Meta(ge=1, le=TOP_K_MAX)] | None, Meta(description="Most hits, 1 to 50; null: 10.")]
 Weight = Annotated[float, Meta(ge=0.0, le=1_000.0)]
 Limit = Annotated[int, Meta(ge=1, le=HISTORY_MAX, description="Most entries of one answer.")]
 Cursor = Annotated[str, Meta(max_length=2_000, description="`next` of an earlier answer.")]
@@ -147,9 +151,9 @@ class MemoryScopesOfName(Input, frozen=True, kw_only=True):
 
 
 class MemoryScopeInput(Input, frozen=True, kw_only=True):
-    """Base of what is about a scope; without a name it is that of the user, or the only one granted to an agent."""
+    """Base of what is about a scope."""
 
-    scope: Scope | UnsetType = UNSET
+    scope: ScopeOrDefault | UnsetType = UNSET
     scope_id: ScopeId = ""
 
 
@@ -211,14 +215,13 @@ class MemoryAdminister(Input, frozen=True, kw_only=True):
 
 class MemorySearch(MemoryScopeInput, frozen=True, kw_only=True):
     query: Query
-    top_k: TopK | None = None
-    prefix: Annotated[str, Meta(description="Only keys that begin with this text.")] | None = None
-    sources: (
-        Annotated[list[Literal["facts", "notes", "documents"]], Meta(description="What to search; absent: everything.")]
-        | None
-    ) = None
-    rank: Annotated[MemoryRank, Meta(description="Weights of meaning, age and use.")] | None = None
-    dedup: Annotated[MemoryDedup, Meta(description="Whether near copies are left out.")] | None = None
+    top_k: TopK = None
+    prefix: Annotated[str | None, Meta(description="Only keys that begin with this text.")] = None
+    sources: Annotated[
+        list[Literal["facts", "notes", "documents"]] | None, Meta(description="What to search; null: everything.")
+    ] = None
+    rank: Annotated[MemoryRank | None, Meta(description="Weights of meaning, age and use.")] = None
+    dedup: Annotated[MemoryDedup | None, Meta(description="Whether near copies are left out.")] = None
 
 
 class MemoryGet(MemoryScopeInput, frozen=True, kw_only=True):
@@ -232,10 +235,9 @@ class MemorySet(MemoryScopeInput, frozen=True, kw_only=True):
     ttl: Ttl = 0
     embed: Embed = False
     embed_text: Annotated[str, Meta(description="Text to embed instead of the value.")] = ""
-    provenance: (
-        Annotated[MemoryProvenance, Meta(description='What the value is: {"class": "preference"}. Makes it a fact.')]
-        | None
-    ) = None
+    provenance: Annotated[
+        MemoryProvenance | None, Meta(description='What the value is: {"class": "preference"}. Makes it a fact.')
+    ] = None
     from_pending: Annotated[str, Meta(description="Id of the pending entry that the fact was made of.")] = ""
     if_revision: (
         Annotated[
@@ -299,7 +301,7 @@ class MemoryAdd(MemoryScopeInput, frozen=True, kw_only=True):
 
 class MemoryRecall(MemoryScopeInput, frozen=True, kw_only=True):
     query: Query
-    top_k: TopK | None = None
+    top_k: TopK = None
     threshold: Annotated[float, Meta(ge=-1.0, le=1.0, description="Least score of a hit.")] = 0.0
 
 
