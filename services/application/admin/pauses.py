@@ -30,6 +30,7 @@ from loomlog.services.core.operations import Answer, Call, Handlers, NoInput
 from loomlog.services.core.pauses import ALL, InvalidPause, WidePause, validate_scope
 from loomlog.services.core.refusals import Refused
 from loomlog.services.core.run.lifecycle.pause import RUN_SCOPE
+from loomlog.services.core.run.limits import AGENT_NAME
 from loomlog.services.families.installation import InstallationCommands, installation_envelope
 from loomlog.services.families.pause import PAUSES, api
 from loomlog.services.families.pause.limits import WAIT_MS
@@ -198,6 +199,8 @@ def _count_paused(rows: Iterable[RunRow]) -> int:
 
 def _validate(target: PauseTarget) -> None:
     """Check a target before anything is read for it. Raises Refused(bad_request)."""
+    if target.agent and not AGENT_NAME.match(target.agent):
+        raise bad_request(f"agent: {target.agent[:60]!r} is no name of an agent")
     try:
         validate_scope(target.scope, target.tenant, target.agent)
     except InvalidPause as error:

@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from loomlog.services.core.access.rules import requires
 from loomlog.services.core.access.scopes import ADMIN
-from loomlog.services.core.operations import Effect, Http, Input, NoInput, Operation, Output, Tag
+from loomlog.services.core.operations import PRINTABLE, Effect, Http, Input, NoInput, Operation, Output, Tag
 from loomlog.services.families.pause.limits import NAME_BYTES_MAX, REASON_CHARACTERS_MAX, WAIT_MS, WAIT_MS_MAX
 
 TAG = Tag(name="Pauses", description="Pauses of an agent, a tenant or everything.")
@@ -20,7 +20,7 @@ BODY_BYTES_MAX = 64 * 1024
 
 Scope = Annotated[Literal["all", "tenant", "agent"] | None, Meta(description="all if absent.")]
 Tenant = Annotated[str, Meta(max_length=NAME_BYTES_MAX)]
-Agent = Annotated[str, Meta(max_length=128, pattern=r"^[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*$")]
+Agent = Annotated[str, Meta(min_length=1, max_length=128, pattern=PRINTABLE)]
 
 
 class PauseRuns(Input, frozen=True, kw_only=True):

@@ -71,6 +71,7 @@ OPEN_FIELDS = {
     "TranscriptFrame.event": "a frame of any type",
     "TranscriptFrame.payload": "segments of a user",
     "Aggregate.state": "the state of any family",
+    "FoldedAggregate.state": "the state, as its family has it",
     "RepairBody.state": "the state of any family",
     "ValueDifference.a": "the value of any field",
     "ValueDifference.b": "the value of any field",
