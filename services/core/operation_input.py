@@ -55,7 +55,7 @@ def find_operation(op: Any, operations: Mapping[str, AnyOperation], *, code: str
         return named
     near = get_close_matches(str(op), operations, n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
-    raise Refused(code, f"{OP} is {_shown(op)}: expected one of {', '.join(operations)}{hint}")
+    raise Refused(code, f"unknown {OP} {_shown(op)}: expected one of {', '.join(operations)}{hint}")
 
 
 def parse_input(

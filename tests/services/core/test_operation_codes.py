@@ -68,7 +68,12 @@ def test_a_whole_number_with_a_point_is_one_where_null_is_allowed_too() -> None:
 
 def test_another_op_is_refused_with_a_hint() -> None:
     assert find_operation("make", {"make": OPERATION}, code="unknown_op") is OPERATION
-    for op, hint in (("mkae", "did you mean make?"), (None, "null"), ([], "a list of 0")):
+    for op, hint in (
+        ("mkae", "unknown op 'mkae'"),
+        ("mkae", "did you mean make?"),
+        (None, "null"),
+        ([], "a list of 0"),
+    ):
         with pytest.raises(Refused) as caught:
             find_operation(op, {"make": OPERATION}, code="unknown_op")
         assert caught.value.code == "unknown_op"
