@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loomlog.services.core.access.decide import Caller, may_call
-from loomlog.services.core.operation_input import field_schemas, input_schema, required_fields
+from loomlog.services.core.operation_input import field_schemas, input_schema, required_fields, without_null
 from loomlog.services.core.operations import AnyOperation, Effect, McpTool
 from loomlog.services.core.tool_schemas import merged_fields
 
@@ -91,9 +91,9 @@ def _own_scope(known: Mapping[str, Any], fields: dict[str, Any], caller: Caller)
 
 def _fields_of(operation: AnyOperation, row: McpTool) -> dict[str, Mapping[str, Any]]:
     """Return the schemas of the fields that the tool takes, by their names in the tool."""
-    hidden = {*row.without, *row.fixed}
+    hidden, required = {*row.without, *row.fixed}, required_fields(operation.input)
     return {
-        row.names.get(name, name): schema
+        row.names.get(name, name): schema if name in required else without_null(schema)
         for name, schema in field_schemas(operation.input).items()
         if name not in hidden
     }
