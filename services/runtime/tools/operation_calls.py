@@ -5,7 +5,7 @@ operation that is unavailable is asked again for as long as its tool may run. Th
 carries the command id of the call. The model sees an error only past that time, and one whose effect is unknown says
 so.
 
-Before: operation_tools.py. After: the operations of
+Before: operation_tools.py. After: the operations of services/families.
 """
 
 import asyncio
