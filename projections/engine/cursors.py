@@ -16,7 +16,8 @@ Not chosen: committed offsets of a consumer group (they cannot move together wit
 Before: projection.py. After: positions.py, builds.py.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -45,6 +46,9 @@ cursors = Table(
 )
 entity_cursors = cursors.to_metadata(entity_metadata)
 
+
+BEGIN, COMMIT = b"BEGIN", b"COMMIT"
+"""Plain statements, pipelined with the first and the last one of a transaction: two round trips less."""
 
 CursorUpdates = Sequence[tuple[Cursor, psycopg.AsyncCursor[Any]]]
 """Cursors before an update, each with the result of its UPDATE."""
@@ -120,6 +124,17 @@ async def advance(
         )
         for old, new in sorted(steps, key=lambda step: step[0].partition)
     ]
+
+
+@asynccontextmanager
+async def rollback_on_error(connection: psycopg.AsyncConnection[Any]) -> AsyncIterator[None]:
+    """Rolls back the transaction that the block began with BEGIN if it raises."""
+    try:
+        yield
+    except BaseException:
+        if not connection.closed:
+            await connection.rollback()
+        raise
 
 
 def require_advanced(topic: str, advanced: CursorUpdates) -> None:

@@ -18,8 +18,7 @@ notifies positions.py.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -39,15 +38,13 @@ from loomlog.projections.engine.batch import (
 )
 from loomlog.projections.engine.builds import Build
 from loomlog.projections.engine.state_cache import StateCache
-from loomlog.projections.engine.writer import TableWriter, write_all
+from loomlog.projections.engine.writer import Statement, TableWriter, write_all
 from loomlog.projections.problems import ProblemRow
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.records import Value, replace
 
 REFUSED = (psycopg.DataError, psycopg.errors.ProgramLimitExceeded, psycopg.errors.StatementTooComplex)
 """Errors of Postgres for values it cannot hold. Not UniqueViolation: that would disprove exactly-once."""
-BEGIN, COMMIT = b"BEGIN", b"COMMIT"
-"""Plain statements, pipelined with the first and the last one of a transaction: two round trips less."""
 NOTIFY = b"SELECT pg_notify(%s, %s)"
 NOTIFY_BYTES_MAX = 7_900
 """Postgres takes payloads below 8000 bytes; a longer one is sent empty, and listeners read the cursors."""
@@ -149,14 +146,14 @@ class Projection(ABC, Generic[StateT]):
 
     async def _project(self, batch: ProjectionBatch) -> tuple[Mapping[str, StateT], list[ProblemRow]]:
         """Projects the whole batch at once; returns the states after it and the problems."""
-        async with self._rollback_on_error():
+        async with cursors.rollback_on_error(self._connection):
             folded = self._fold(batch, await self._begin(batch))
-            await self._write(folded, last=(self._notice(batch.new_cursors), (COMMIT, ())))
+            await self._write(folded, last=(self._notice(batch.new_cursors), (cursors.COMMIT, ())))
         return folded.states, folded.problems
 
     async def _project_one_by_one(self, batch: ProjectionBatch) -> tuple[Mapping[str, StateT], list[ProblemRow]]:
         """Projects the batch event by event, still in one transaction."""
-        async with self._rollback_on_error():
+        async with cursors.rollback_on_error(self._connection):
             states = await self._begin(batch)
             folded = self._fold(ProjectionBatch(problems=batch.problems), {})
             await self._write(folded)
@@ -165,18 +162,8 @@ class Projection(ABC, Generic[StateT]):
                 for item in batch.aggregates[aggregate]:
                     problem_rows += await self._project_item(aggregate, item, states)
             await self._connection.execute(*self._notice(batch.new_cursors))
-            await self._connection.execute(COMMIT)
+            await self._connection.execute(cursors.COMMIT)
         return states, problem_rows
-
-    @asynccontextmanager
-    async def _rollback_on_error(self) -> AsyncIterator[None]:
-        """Rolls back the transaction that `_begin` began if the block raises."""
-        try:
-            yield
-        except BaseException:
-            if not self._connection.closed:
-                await self._connection.rollback()
-            raise
 
     async def _project_item(self, aggregate: str, item: ProjectionItem, states: dict[str, StateT]) -> list[ProblemRow]:
         """Projects an item and puts the state after it into `states`; returns the problems."""
@@ -209,17 +196,17 @@ class Projection(ABC, Generic[StateT]):
         missing = sorted(name for name in batch.aggregates if name not in states)
         moves = [(self._cursors[cursor.partition], cursor) for cursor in batch.new_cursors]
         async with self._connection.pipeline():
-            await self._connection.execute(BEGIN)
+            await self._connection.execute(cursors.BEGIN)
             advanced = await cursors.advance(self._connection, self._build.schema, self.topic, moves)
             result = await self._connection.execute(self._read, (missing,)) if missing else None
         cursors.require_advanced(self.topic, advanced)
         rows = [] if result is None else await result.fetchall()
         return states | await self._read_states(rows) if rows else states
 
-    async def _write(self, folded: FoldedBatch[StateT], last: Sequence[tuple[bytes, Sequence[Any]]] = ()) -> None:
+    async def _write(self, folded: FoldedBatch[StateT], last: Sequence[Statement] = ()) -> None:
         await write_all(self._connection, list(zip(self._writers, folded.rows, strict=True)), last=last)
 
-    def _notice(self, advanced: Sequence[Cursor]) -> tuple[bytes, Sequence[Any]]:
+    def _notice(self, advanced: Sequence[Cursor]) -> Statement:
         payload = self._build.announcement(self.topic, advanced)
         return NOTIFY, (self._build.channel, payload if len(payload) <= NOTIFY_BYTES_MAX else "")
 

@@ -28,6 +28,8 @@ from loomlog.projections.tables import JsonText
 
 COPY_FROM_ROWS = 250
 """Rows of a table from which COPY pays off, measured between 140 and 350. It costs two more round trips."""
+Statement = tuple[bytes, Sequence[Any]]
+"""A statement and its parameters."""
 REPLACEMENT = "\ufffd"
 """Replaces the NUL character, which Postgres cannot hold in a text."""
 
@@ -78,7 +80,7 @@ async def write_all(
     connection: psycopg.AsyncConnection[Any],
     rows: Sequence[tuple[TableWriter, Sequence[tuple[Any, ...]]]],
     *,
-    last: Sequence[tuple[bytes, Sequence[Any]]] = (),
+    last: Sequence[Statement] = (),
 ) -> None:
     """Writes the rows of some tables in the transaction under way, then executes the `last` statements.
 

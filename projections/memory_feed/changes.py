@@ -8,12 +8,15 @@ Before: services/projector/memory_feed.py. After: tables.py.
 """
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
+import orjson
 import psycopg
 from psycopg import sql
 
 from loomlog.projections.engine.batch import PositionedEvent
+from loomlog.projections.engine.writer import Statement, render_statement
 from loomlog.projections.entities import UNSTORABLE
 from loomlog.projections.memory_feed.tables import (
     MEMORY_DELETE,
@@ -33,7 +36,6 @@ from loomlog.schemas.generated.memory_events import (
 
 RECORDS: tuple[type[Any], ...] = (EntrySet, EntryDeleted, EntrySuperseded, EntriesExpired, ScopeDropped)
 """The events that change memory."""
-COLUMN_TYPES = ("bigint", "text", "text", "text", "text", "text", "bigint", "bigint", "bigint", "int")
 
 
 def changes_of(item: PositionedEvent) -> list[ChangeRow]:
@@ -70,34 +72,28 @@ def changes_of(item: PositionedEvent) -> list[ChangeRow]:
     return [row for row in rows if not any(map(UNSTORABLE.search, (row.tenant, row.scope, row.scope_id, row.key)))]
 
 
-async def write_changes(
-    connection: psycopg.AsyncConnection[Any], schema: str, items: Sequence[PositionedEvent], *, kept_from_ms: int
-) -> None:
-    """Number and write the changes, in the caller's transaction. Repeated events add no row."""
+def statements_of(schema: str, items: Sequence[PositionedEvent], *, kept_from_ms: int) -> list[Statement]:
+    """Return the statement that numbers and writes the changes, if there are any. Repeated events add no row."""
     rows = [row for item in items for row in changes_of(item)]
-    kept = [row for row in rows if row.at_ms >= kept_from_ms]
     if not rows:
-        return
-    state_table = sql.Identifier(schema, state.name)
-    result = await connection.execute(sql.SQL("SELECT last_seq, floor_seq FROM {} FOR UPDATE").format(state_table))
-    stored = await result.fetchone()
-    assert stored is not None
-    last_seq, floor_seq = stored
-    if len(kept) < len(rows):
-        last_seq = floor_seq = last_seq + 1
-    if kept:
-        numbered = [row._replace(seq=last_seq + number) for number, row in enumerate(kept, 1)]
-        columns = sql.SQL(", ").join(sql.SQL("%s::" + kind + "[]") for kind in COLUMN_TYPES)
-        await connection.execute(
-            sql.SQL("INSERT INTO {} SELECT * FROM unnest({}) ON CONFLICT DO NOTHING").format(
-                sql.Identifier(schema, changes.name), columns
-            ),
-            [list(column) for column in zip(*numbered, strict=True)],
-        )
-        last_seq += len(kept)
-    await connection.execute(
-        sql.SQL("UPDATE {} SET last_seq = %s, floor_seq = %s").format(state_table), (last_seq, floor_seq)
+        return []
+    kept = [row for row in rows if row.at_ms >= kept_from_ms]
+    document = orjson.dumps([row._replace(seq=number)._asdict() for number, row in enumerate(kept, 1)]).decode()
+    gone = int(len(kept) < len(rows))
+    return [(_write_statement(schema), (gone + len(kept), gone, len(kept), document))]
+
+
+@cache
+def _write_statement(schema: str) -> bytes:
+    names = sql.SQL(", ").join(map(sql.Identifier, ChangeRow._fields[1:]))
+    statement = sql.SQL(
+        "WITH numbered AS (UPDATE {state} SET last_seq = last_seq + %s, "
+        "floor_seq = CASE WHEN %s > 0 THEN last_seq + 1 ELSE floor_seq END RETURNING last_seq - %s AS before) "
+        "INSERT INTO {changes} (seq, {names}) SELECT before + seq, {names} "
+        "FROM numbered, json_populate_recordset(NULL::{changes}, %s) ON CONFLICT DO NOTHING"
     )
+    tables = {"state": sql.Identifier(schema, state.name), "changes": sql.Identifier(schema, changes.name)}
+    return render_statement(statement.format(names=names, **tables))
 
 
 async def delete_changes(connection: psycopg.AsyncConnection[Any], schema: str, *, before_ms: int) -> int:

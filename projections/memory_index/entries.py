@@ -12,9 +12,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-import psycopg
+import orjson
 
 from loomlog.connectors.crypto.content_encryption import key_ids_in
+from loomlog.projections.engine.writer import Statement
 from loomlog.projections.entities import UNSTORABLE
 from loomlog.projections.memory_index.tables import DOCUMENT, DOCUMENT_PREFIX, FACT, NOTE, IndexSchemas
 from loomlog.projections.memory_index.texts import embedded_text, entry_lexemes, value_text
@@ -33,6 +34,8 @@ RECORDS: tuple[type[Any], ...] = (EntrySet, EntryDeleted, EntrySuperseded, Entri
 COUNT_MAX = 32_767
 SAMPLES = 2**31
 """Samples are below it, and uniform."""
+DOCUMENT_ROWS = 250
+"""Rows of one statement: some tens of megabytes at most."""
 YIELD_EVERY = 50
 """Entries after which others of the process get their turn: about 2 ms."""
 
@@ -155,30 +158,27 @@ async def _row(envelope: Envelope, event: EntrySet, hasher: LexemeHasher, decryp
     )
 
 
-async def write_changes(connection: psycopg.AsyncConnection[Any], schemas: IndexSchemas, changes: Changes) -> None:
-    """Write the changes in the caller's transaction."""
+def statements_of(schemas: IndexSchemas, changes: Changes) -> list[Statement]:
+    """Return the statements that write the changes."""
     written = [(row.scope, row.key) for row in changes.entries]
-    places = sorted([*written, *changes.removed])
-    async with connection.pipeline():
-        await connection.execute(BY_INDEX)
-        for table in schemas.place_tables:
-            await connection.execute(schemas.delete_places(table), _columns(places))
-        if changes.removed:
-            await connection.execute(schemas.delete_places("access"), _columns(sorted(changes.removed)))
-    if not written:
-        return
-    fields = ", ".join(IndexedEntry._fields)
-    async with connection.cursor() as cursor:
-        async with cursor.copy(schemas.statement(f"COPY {{schema}}.entries ({fields}) FROM STDIN")) as copy:
-            for row in changes.entries:
-                await copy.write_row(row)
-    embedded = [(row.scope, row.key) for row in changes.entries if row.embed]
-    if embedded:
+    places = _columns(sorted([*written, *changes.removed]))
+    statements: list[Statement] = [(BY_INDEX, ())]
+    statements += [(schemas.delete_places(table), places) for table in schemas.place_tables]
+    if changes.removed:
+        statements.append((schemas.delete_places("access"), _columns(sorted(changes.removed))))
+    for start in range(0, len(written), DOCUMENT_ROWS):
+        rows = changes.entries[start : start + DOCUMENT_ROWS]
+        document = [row._asdict() | {"text_key": "\\x" + row.text_key.hex()} for row in rows]
+        statements.append((schemas.rendered(INSERT), (orjson.dumps(document).decode(),)))
+    if embedded := [(row.scope, row.key) for row in changes.entries if row.embed]:
         if schemas.vector:
-            await connection.execute(schemas.statement(FROM_CACHE), _columns(embedded))
-        await connection.execute(schemas.statement(ENQUEUE if schemas.vector else ENQUEUE_ALL), _columns(embedded))
+            statements.append((schemas.rendered(FROM_CACHE), _columns(embedded)))
+        statements.append((schemas.rendered(ENQUEUE if schemas.vector else ENQUEUE_ALL), _columns(embedded)))
+    return statements
 
 
+INSERT = "INSERT INTO {schema}.entries SELECT * FROM json_populate_recordset(NULL::{schema}.entries, %s)"
+"""From a document rather than by COPY, which takes three round trips of its own."""
 BY_INDEX = (
     b"SELECT set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true), "
     b"set_config('enable_seqscan', 'off', true)"

@@ -18,6 +18,7 @@ Before: services/projector/memory_indexer.py, reads.py. After: entries.py, vecto
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import psycopg
@@ -28,6 +29,7 @@ from sqlalchemy import MetaData
 from loomlog.connectors.storage.postgres import create_tables, translate_errors
 from loomlog.projections.engine.builds import PREFIX
 from loomlog.projections.engine.cursors import cursors
+from loomlog.projections.engine.writer import render_statement
 
 VERSION = 1
 """Version of the tables, the tokenizer and the texts. Raise it whenever the same events give other rows."""
@@ -119,10 +121,16 @@ class IndexSchemas:
         names = {name: sql.Identifier(getattr(self, name) or "public") for name in ("kept", "schema", "vector")}
         return sql.SQL(template).format(**names, **more)
 
-    def delete_places(self, table: str) -> sql.Composed:
+    @cache  # noqa: B019 - a process has one of these
+    def rendered(self, template: str) -> bytes:
+        """Return `statement` as bytes, made once."""
+        return render_statement(self.statement(template))
+
+    @cache  # noqa: B019 - a process has one of these
+    def delete_places(self, table: str) -> bytes:
         """Return the statement that deletes rows of a table by arrays of scopes and keys."""
         schema = self.kept if table == "access" else self.schema
-        return sql.SQL(OF_PLACES).format(table=sql.Identifier(schema, table))
+        return render_statement(sql.SQL(OF_PLACES).format(table=sql.Identifier(schema, table)))
 
     @property
     def place_tables(self) -> tuple[str, ...]:

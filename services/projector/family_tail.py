@@ -1,7 +1,7 @@
 """Tail of the events of a family into tables of its own, with cursors of its own, beside the projections.
 
     session      connect, wait until no other process has the lock, prepare the tables, claim, open the tail, follow it
-    follow       poll -> the events of the family -> one transaction: cursors, what `handle` writes, a notification
+    follow       poll -> the events of the family -> one transaction: cursors, statements of `handle`, a notification
 
 Records of other families are told apart by their schema id and not decoded. An event that was imported with its
 aggregate counts like one that happened here, at the time of the import. A poll without events of the family moves
@@ -30,6 +30,7 @@ from loomlog.connectors.storage.postgres import translate_errors
 from loomlog.projections.engine import cursors
 from loomlog.projections.engine.batch import Cursor, PositionedEvent
 from loomlog.projections.engine.rebuild import Connect
+from loomlog.projections.engine.writer import Statement
 from loomlog.schemas.codec import FRAME_BYTES, Codec, Undecodable, local_codec
 from loomlog.schemas.generated.entity_events import AggregateEventImported
 from loomlog.schemas.generated.stream_events import Claim
@@ -42,8 +43,8 @@ log = logging.getLogger("loomlog.projector")
 Connection = psycopg.AsyncConnection[Any]
 Prepare = Callable[[Connection], Awaitable[None]]
 """Creates the schema and its tables, `cursors_table` among them; in autocommit mode. Idempotent."""
-Handle = Callable[[Connection, Sequence[PositionedEvent]], Awaitable[None]]
-"""Writes what follows from events, in the transaction that moves the cursors; by partition, in log order."""
+Handle = Callable[[Sequence[PositionedEvent]], Awaitable[Sequence[Statement]]]
+"""Returns the statements that write what follows from events, which come by partition and in log order."""
 Maintain = Callable[[Connection], Awaitable[None]]
 """Other work on the tables, such as retention; in autocommit mode, between two transactions."""
 
@@ -229,14 +230,19 @@ class FamilyTail:
         return events
 
     async def _commit(self, connection: Connection, events: Sequence[PositionedEvent]) -> None:
+        """Write what follows from the events, and the cursors: two round trips."""
+        statements = await self._handle(events) if events else ()
         moves = [(self._stored[number], new) for number, new in self._reached.items() if new != self._stored[number]]
-        async with connection.transaction():
+        async with cursors.rollback_on_error(connection):
             async with connection.pipeline():
+                await connection.execute(cursors.BEGIN)
                 advanced = await cursors.advance(connection, self.schema, self.topic, moves)
             cursors.require_advanced(self.topic, advanced)
-            if events:
-                await self._handle(connection, events)
-            await connection.execute(NOTIFY, (commit_channel(self.schema),))
+            async with connection.pipeline():
+                for statement, parameters in statements:
+                    await connection.execute(statement, parameters)
+                await connection.execute(NOTIFY, (commit_channel(self.schema),))
+                await connection.execute(cursors.COMMIT)
         self._stored = dict(self._reached)
         self._events += len(events)
         self._commits += 1

@@ -13,7 +13,8 @@ import psycopg
 from loomlog.connectors.kafka import count_partitions, open_tail
 from loomlog.connectors.storage.postgres import connect
 from loomlog.projections.engine.batch import PositionedEvent
-from loomlog.projections.memory_feed.changes import RECORDS, delete_changes, write_changes
+from loomlog.projections.engine.writer import Statement
+from loomlog.projections.memory_feed.changes import RECORDS, delete_changes, statements_of
 from loomlog.projections.memory_feed.tables import feed_schema, prepare_feed
 from loomlog.schemas.codec import Codec
 from loomlog.services.projector.family_tail import FamilyTail
@@ -32,8 +33,8 @@ def build_memory_feed(settings: ProjectorSettings, codec: Codec | None = None, *
     def kept_from_ms() -> int:
         return time.time_ns() // 1_000_000 - retention_ms
 
-    async def handle(connection: psycopg.AsyncConnection[Any], events: Sequence[PositionedEvent]) -> None:
-        await write_changes(connection, schema, events, kept_from_ms=kept_from_ms())
+    async def handle(events: Sequence[PositionedEvent]) -> list[Statement]:
+        return statements_of(schema, events, kept_from_ms=kept_from_ms())
 
     async def maintain(connection: psycopg.AsyncConnection[Any]) -> None:
         await delete_changes(connection, schema, before_ms=kept_from_ms())

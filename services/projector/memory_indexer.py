@@ -23,9 +23,10 @@ from loomlog.connectors.kafka import count_partitions, open_tail
 from loomlog.connectors.storage.postgres import PostgresReader, connect, open_pool, open_reader
 from loomlog.projections.engine.batch import PositionedEvent
 from loomlog.projections.engine.builds import ENTITY_SUFFIX
+from loomlog.projections.engine.writer import Statement
 from loomlog.projections.entity_items import ItemRow, load_items
 from loomlog.projections.memory_index.embedding import EmbeddingLoop, EntryEmbedder, LoadEntries
-from loomlog.projections.memory_index.entries import RECORDS, Decrypt, changes_of, plaintext, write_changes
+from loomlog.projections.memory_index.entries import RECORDS, Decrypt, changes_of, plaintext, statements_of
 from loomlog.projections.memory_index.tables import (
     IndexSchemas,
     connection_of,
@@ -158,15 +159,15 @@ class MemoryIndexer:
         if not self._schemas.vector:
             log.warning("this Postgres has no pgvector: memory is searched by words only")
 
-    async def _handle(self, connection: psycopg.AsyncConnection[Any], events: Sequence[PositionedEvent]) -> None:
+    async def _handle(self, events: Sequence[PositionedEvent]) -> list[Statement]:
         assert self._schemas is not None, "the tail prepares the tables first"
         pairs = [(one.envelope, one.event) for one in events]
         changes = await changes_of(pairs, self._hasher, self._decrypt)
-        await write_changes(connection, self._schemas, changes)
         self.unreadable += changes.unreadable
         if any(row.embed for row in changes.entries):
             # Written a moment later; the loop reads the queue again if it is faster.
             asyncio.get_running_loop().call_later(0.01, self.loop.wake)
+        return statements_of(self._schemas, changes)
 
     async def _maintain(self, connection: psycopg.AsyncConnection[Any]) -> None:
         assert self._schemas is not None, "the tail prepares the tables first"

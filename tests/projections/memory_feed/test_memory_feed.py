@@ -9,7 +9,7 @@ from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.storage.postgres import open_reader
 from loomlog.projections.engine.batch import PositionedEvent
 from loomlog.projections.memory_feed import tables
-from loomlog.projections.memory_feed.changes import changes_of, delete_changes, write_changes
+from loomlog.projections.memory_feed.changes import changes_of, delete_changes, statements_of
 from loomlog.projections.memory_feed.reads import read_bounds, read_changes
 from loomlog.projections.memory_feed.tables import MEMORY_TYPES, feed_schema, prepare_feed
 from loomlog.projections.tables import EVERY_TENANT
@@ -42,6 +42,12 @@ def written(user: str, *keys: str, tenant: str = "acme", number: int = 0) -> lis
     partition.claim()
     partition.change(user, *(entry_set(user, key) for key in keys), tenant=tenant)
     return items_of(partition, number)
+
+
+async def write_changes(connection, schema: str, items: list[PositionedEvent], *, kept_from_ms: int) -> None:
+    """What the tail of the feed does with events."""
+    for statement, parameters in statements_of(schema, items, kept_from_ms=kept_from_ms):
+        await connection.execute(statement, parameters)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import orjson
 
 from loomlog.projections.entity_items import ItemRow
 from loomlog.projections.memory_index.embedding import EntryEmbedder
-from loomlog.projections.memory_index.entries import changes_of, plaintext, write_changes
+from loomlog.projections.memory_index.entries import changes_of, plaintext, statements_of
 from loomlog.projections.memory_index.reads import SESSION, Filter, MemoryIndex
 from loomlog.projections.memory_index.tables import prepare_index
 from loomlog.projections.memory_index.tokens import LexemeHasher
@@ -75,7 +75,8 @@ class World:
         pairs = [(envelope(scope, at_ms), event) for event in events]
         changes = await changes_of(pairs, self.hasher, self.decrypt)
         async with self.connection.transaction():
-            await write_changes(self.connection, self.schemas, changes)
+            for statement, parameters in statements_of(self.schemas, changes):
+                await self.connection.execute(statement, parameters)
         if with_rows:
             self.project(*events, scope=scope, at_ms=at_ms)
 

@@ -9,7 +9,6 @@ import orjson
 import pytest
 
 from loomlog.connectors.storage.postgres import PostgresOptions, connect, open_reader
-from loomlog.projections.memory_feed.changes import write_changes
 from loomlog.projections.memory_feed.reads import PAGE_MAX
 from loomlog.projections.memory_feed.tables import DOCUMENT_TYPES, MEMORY_TYPES, feed_schema, prepare_feed
 from loomlog.projections.tables import EVERY_TENANT
@@ -18,7 +17,7 @@ from loomlog.services.application.memory_changes import ChangeStream, MemoryChan
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.refusals import Refused
 from tests.projections.conftest import options, prefix
-from tests.projections.memory_feed.test_memory_feed import written
+from tests.projections.memory_feed.test_memory_feed import write_changes, written
 from tests.services.application.change_feed import MemoryChangeFeed
 from tests.services.application.owner import WAIT_S
 from tests.services.application.world import ACME, ADMIN_CALLER, GLOBEX, IVY, READER

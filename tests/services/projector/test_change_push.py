@@ -14,12 +14,12 @@ from loomlog.connectors.configuration.secret_registry import build_secret_regist
 from loomlog.connectors.configuration.settings import Settings
 from loomlog.connectors.http.signed_callbacks import CallbackClient
 from loomlog.projections.memory_feed import tables
-from loomlog.projections.memory_feed.changes import delete_changes, write_changes
+from loomlog.projections.memory_feed.changes import delete_changes
 from loomlog.projections.memory_feed.tables import feed_schema, prepare_feed
 from loomlog.services.projector import change_push
 from loomlog.services.projector.change_push import ChangePush, ChangeSubscription, change_subscriptions
 from tests.connectors.tools.web_server import Names, Server, page, running
-from tests.projections.memory_feed.test_memory_feed import written
+from tests.projections.memory_feed.test_memory_feed import write_changes, written
 from tests.waiting import until
 
 SECRET = "between us"

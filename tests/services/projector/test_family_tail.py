@@ -60,12 +60,9 @@ class Stage:
             await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {self.schema}")
             await create_tables(connection, metadata, self.schema)
 
-        async def handle(connection, events):
-            for one in events:
-                await connection.execute(
-                    f"INSERT INTO {self.schema}.steps (aggregate, value) VALUES (%s, %s)",
-                    (one.envelope.aggregate, one.event.value),
-                )
+        async def handle(events):
+            insert = f"INSERT INTO {self.schema}.steps (aggregate, value) VALUES (%s, %s)".encode()
+            return [(insert, (one.envelope.aggregate, one.event.value)) for one in events]
 
         async def maintain(connection):
             self.maintained += 1
@@ -213,13 +210,12 @@ async def test_one_process_writes_and_the_next_takes_over_when_its_connection_en
 
 
 async def test_an_error_of_the_handler_ends_the_process_and_nothing_is_written(stage, connection):
-    async def fail(connection, events):
-        await connection.execute(f"INSERT INTO {stage.schema}.steps (value) VALUES (1)")
-        raise Permanent("a bug", kind="invalid")
+    async def fail(events):
+        return [(f"INSERT INTO {stage.schema}.steps (value) VALUES (1)".encode(), ()), (b"SELECT 1 / 0", ())]
 
     stage.partitions[0].raise_("a", 1)
     stage.publish()
-    with pytest.raises(Permanent, match="a bug"):
+    with pytest.raises(Permanent, match="division by zero"):
         async with asyncio.timeout(10):
             await stage.tail(handle=fail).run(stage.stop)
     assert await stage.rows(connection) == []
