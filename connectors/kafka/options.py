@@ -8,9 +8,10 @@ MAX_BATCH_BYTES = 900_000
 """Maximum bytes of one append; below the broker's default message.max.bytes of 1 MiB, with room for framing."""
 FETCH_MAX_WAIT_MS = 50
 """Maximum wait of an empty fetch of a range: the next range waits for the fetch in flight."""
-TAIL_FETCH_MAX_WAIT_MS = 1_000
-"""Maximum wait of an empty fetch of a tail that only reads forward: a new record ends it at once. An empty fetch costs
-broker and client 0.7 ms of CPU together; a dozen tails at 50 ms took a tenth of two idle cores.
+TAIL_FETCH_MAX_WAIT_MS = 5_000
+"""Maximum wait of an empty fetch of a tail that only reads forward: a new record ends it at once, and so does a lost
+connection; half of REQUEST_TIMEOUT_MS. An empty fetch costs broker and client 0.7 ms of CPU together, and a stack has
+some twenty tails.
 """
 REQUEST_TIMEOUT_MS = 10_000
 """Time without a response after which a request is abandoned and the client reconnects."""
