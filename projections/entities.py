@@ -19,7 +19,7 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from msgspec import json
-from sqlalchemy import Index, func, select, text, tuple_
+from sqlalchemy import ARRAY, BigInteger, Index, func, literal, select, text, true, tuple_
 
 from loomlog.connectors.storage.postgres import PostgresReader
 from loomlog.projections.engine.cursors import cursors
@@ -197,16 +197,29 @@ async def find_commands(reader: PostgresReader, ids: Sequence[str]) -> list[Enti
     return rows
 
 
-async def due_timers(reader: PostgresReader, partition: int, before_ms: int, limit: int = TIMERS_MAX) -> list[DueTimer]:
-    """The first timers of a partition that are due before a time, in their order."""
+async def due_timers(
+    reader: PostgresReader, partitions: Sequence[int], before_ms: int, limit: int = TIMERS_MAX
+) -> dict[int, list[DueTimer]]:
+    """The first timers of each of the partitions that are due before a time, in their order."""
     columns = entities.c
-    query = (
+    numbers = literal(list(partitions), ARRAY(BigInteger))
+    asked = func.unnest(numbers).table_valued("partition").render_derived("asked")
+    first = (
         select(columns.aggregate, columns.due_ms)
-        .where(columns.partition == partition, columns.due_ms > 0, columns.due_ms < before_ms)
+        .where(columns.partition == asked.c.partition, columns.due_ms > 0, columns.due_ms < before_ms)
         .order_by(columns.due_ms, columns.aggregate)
         .limit(max(1, min(limit, TIMERS_MAX)))
+        .lateral("first")
     )
-    return [DueTimer._make(row) for row in await reader.fetch(query)]
+    query = (
+        select(asked.c.partition, first.c.aggregate, first.c.due_ms)
+        .join_from(asked, first, true())
+        .order_by(asked.c.partition, first.c.due_ms, first.c.aggregate)
+    )
+    timers: dict[int, list[DueTimer]] = {partition: [] for partition in partitions}
+    for partition, aggregate, due_ms in await reader.fetch(query):
+        timers[partition].append(DueTimer(aggregate, due_ms))
+    return timers
 
 
 async def list_entities(

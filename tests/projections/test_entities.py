@@ -79,7 +79,7 @@ async def test_the_next_offset_is_where_the_rows_end(partition, project_entities
     assert await next_offsets(entity_reader, TOPIC, [0, 1]) == {0: 3}
 
 
-async def test_due_timers_come_in_their_order_and_from_one_partition(project_entities, entity_reader):
+async def test_due_timers_come_in_their_order_by_partition(project_entities, entity_reader):
     one, two = Counters(), Counters()
     for partition in (one, two):
         partition.claim()
@@ -90,10 +90,11 @@ async def test_due_timers_come_in_their_order_and_from_one_partition(project_ent
     two.raise_("elsewhere", 50)
     timers = entity_folds([with_rules(next_timer_ms=lambda state: state.value)])
     await project_entities(one, two, folds=timers)
-    due = await due_timers(entity_reader, 0, 301, 10)
-    assert due == [(counter("soon"), 100), (counter("soon_too"), 100), (counter("late"), 300)]
-    assert await due_timers(entity_reader, 0, 300, 1) == [(counter("soon"), 100)]
-    assert await due_timers(entity_reader, 0, 100, 10) == []
+    due = await due_timers(entity_reader, [0], 301, 10)
+    assert due == {0: [(counter("soon"), 100), (counter("soon_too"), 100), (counter("late"), 300)]}
+    both = {0: [(counter("soon"), 100)], 1: [(counter("elsewhere"), 50)]}
+    assert await due_timers(entity_reader, [1, 0], 300, 1) == both
+    assert await due_timers(entity_reader, [0], 100, 10) == {0: []}
 
 
 async def test_aggregates_that_are_quarantined_or_halted_are_counted_and_listed(

@@ -45,7 +45,7 @@ READS: dict[str, Callable[[Any, str, list[str]], Awaitable[Any]]] = {
     "next_offsets": lambda reader, name, names: entities.next_offsets(reader, name, range(len(names))),
     "load_entities": lambda reader, name, names: entities.load_entities(reader, names),
     "find_commands": lambda reader, name, names: entities.find_commands(reader, names),
-    "due_timers": lambda reader, name, names: entities.due_timers(reader, len(names), len(names)),
+    "due_timers": lambda reader, name, names: entities.due_timers(reader, range(len(names)), len(names)),
     "list_entities": lambda reader, name, names: entities.list_entities(reader, name, name, limit=len(names)),
     "load_items": lambda reader, name, names: entity_items.load_items(reader, name, name, name, names),
     "list_items": lambda reader, name, names: entity_items.list_items(

@@ -22,6 +22,9 @@ from loomlog.services.stream.entities.families import FamilySet, UnknownFamily
 BATCH_MAX = 1_000
 """Most keys of one query."""
 
+TimersKey = tuple[int, int, int]
+"""Partition, time before which timers are due, and limit."""
+
 
 class EntityRows:
     """Protocol loomlog.services.stream.entities.cold.ColdRows over Postgres. All methods raise Transient, also while no
@@ -40,6 +43,7 @@ class EntityRows:
         self._offsets = BatchedLookups(self._fetch_offsets, batch_max=BATCH_MAX)
         self._aggregates = BatchedLookups(self._fetch_rows, batch_max=BATCH_MAX)
         self._commands = BatchedLookups(self._fetch_commands, batch_max=BATCH_MAX)
+        self._timers = BatchedLookups(self._fetch_timers, batch_max=BATCH_MAX)
 
     async def next_offset(self, partition: int) -> int:
         return await self._offsets.get(partition) or 0
@@ -69,10 +73,17 @@ class EntityRows:
             for row in rows
         }
 
-    async def due_timers(self, partition: int, before_ms: int, limit: int) -> list[tuple[str, int]]:
-        with tables_may_be_missing():
-            timers = await entities.due_timers(self._reader, partition, before_ms, limit)
-        return [(timer.aggregate, timer.due_ms) for timer in timers]
+    async def due_timers(self, partition: int, before_ms: int, limit: int) -> Sequence[tuple[str, int]]:
+        return await self._timers.get((partition, before_ms, limit)) or ()
+
+    async def _fetch_timers(self, keys: Sequence[TimersKey]) -> Mapping[TimersKey, Sequence[tuple[str, int]]]:
+        timers: dict[TimersKey, Sequence[tuple[str, int]]] = {}
+        for before_ms, limit in {key[1:] for key in keys}:
+            partitions = [key[0] for key in keys if key[1:] == (before_ms, limit)]
+            with tables_may_be_missing():
+                due = await entities.due_timers(self._reader, partitions, before_ms, limit)
+            timers |= {(number, before_ms, limit): of_partition for number, of_partition in due.items()}
+        return timers
 
     def shown(self, row: EntityRow) -> Entity[Any]:
         """Return what a read shows of a row: a halted aggregate as it was at its last good event, with the reason; one

@@ -1,5 +1,6 @@
 """Rows of entities while they cannot be read."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -39,3 +40,18 @@ async def test_tables_that_no_projector_has_made_yet_are_waited_for(
     reader: Any = Broken(Permanent("no such table", kind=kind))
     with pytest.raises(raised):
         await read(EntityRows(reader, FamilySet([FAMILY]), events_topic="t", seals=()))
+
+
+async def test_timers_of_several_partitions_are_read_by_one_statement() -> None:
+    class Rows:
+        queries = 0
+
+        async def fetch(self, query: Any) -> list[tuple[int, str, int]]:
+            self.queries += 1
+            return [(0, "counter:acme/a", 5), (2, "counter:acme/b", 7)]
+
+    reader: Any = Rows()
+    rows = EntityRows(reader, FamilySet([FAMILY]), events_topic="t", seals=())
+    timers = await asyncio.gather(*(rows.due_timers(number, 10, 100) for number in range(3)))
+    assert [list(one) for one in timers] == [[("counter:acme/a", 5)], [], [("counter:acme/b", 7)]]
+    assert reader.queries == 1
