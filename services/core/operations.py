@@ -321,6 +321,8 @@ class OperationCaller(Struct, frozen=True, kw_only=True):
     is_admin: bool = False
     is_isolated: bool = False
     """Whether it is confined to its own subject."""
+    is_for_isolated: bool = False
+    """Whether a run acts for a user who is: what it defines is confined to that user, though its principal is not."""
     acts_for_all: bool = False
     """It has the shared token, or no token is needed: what it makes belongs to no tenant where that is possible."""
     operator_key_restricted: bool = False

@@ -97,5 +97,5 @@ def author_of(call: Call[Any]) -> Author:
         grants=run.grants,
         allows_skill=parse_patterns(tuple(run.grants.get("skills") or ())).allows,
         operator_key_restricted=run.operator_key_restricted,
-        is_isolated=caller.is_isolated,
+        is_isolated=caller.is_isolated or caller.is_for_isolated,
     )

@@ -151,7 +151,8 @@ class OperationTool:
             run=context,
             turn=int(turn) if turn.isdigit() else 0,
             call=int(index) if index.isdigit() else 0,
-            is_isolated=any(self._is_isolated(context.tenant, one) for one in (context.user_id, context.subject)),
+            is_isolated=self._is_isolated(context.tenant, context.subject),
+            is_for_isolated=self._is_isolated(context.tenant, context.user_id),
             positions=context.positions,
         )
 
