@@ -8,13 +8,13 @@ from starlette.requests import Request
 from loomlog.connectors.configuration.agent_block import AgentBlock
 from loomlog.connectors.configuration.resolve import ResolvedAgent, resolve_agent, unknown_agent
 from loomlog.connectors.definitions import KINDS
-from loomlog.services.api.operator_models import (
+from loomlog.services.api.responses import JsonResponse, json_response
+from loomlog.services.api.service import Service
+from loomlog.services.application.answers.operators import (
     AgentDefinitionView,
     RunnableAgent,
     RunnableAgents,
 )
-from loomlog.services.api.responses import JsonResponse, json_response
-from loomlog.services.api.service import Service
 from loomlog.services.application.definitions import RunnableDefinition
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.refusals import Refused

@@ -6,11 +6,11 @@ Before: log_routes.py. After: services/application/log/audits.py.
 from starlette.requests import Request
 
 from loomlog.services.api.event_stream import EventStream
-from loomlog.services.api.request_models import VerifyBody
 from loomlog.services.api.request_parsing import CONTROL_BODY_MAX, json_body, query_integer
 from loomlog.services.api.responses import JsonResponse, json_response
 from loomlog.services.api.route import AsgiResponse
 from loomlog.services.api.service import Service
+from loomlog.services.application.bodies.models import VerifyBody
 from loomlog.services.application.log.audits import CHECKPOINTS_MAX
 from loomlog.services.application.log.json_types import CheckpointList
 from loomlog.services.application.log.verifier import VerificationRequest

@@ -6,12 +6,18 @@ Before: routes.py. After: services/application/runs/batch.py, control.py, querie
 from starlette.requests import Request
 
 from loomlog.projections.run_queries import RunFilter
-from loomlog.services.api.request_models import BatchBody, ReasonBody, to_run_request
 from loomlog.services.api.request_parsing import json_body, query_integer, query_text
-from loomlog.services.api.response_models import Batch, ResidentClosed, ResidentList, ResidentTurnCancelled, SpawnResult
 from loomlog.services.api.responses import POSITION_HEADER, JsonResponse, json_response, position_headers
 from loomlog.services.api.service import Service
 from loomlog.services.application import limits
+from loomlog.services.application.answers.runs import (
+    Batch,
+    ResidentClosed,
+    ResidentList,
+    ResidentTurnCancelled,
+    SpawnResult,
+)
+from loomlog.services.application.bodies.models import BatchBody, ReasonBody, to_run_request
 from loomlog.services.application.queries.run_json import resident_json
 from loomlog.services.application.runs.batch import SpawnOutcome
 from loomlog.services.core.access.decide import Caller

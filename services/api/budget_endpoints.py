@@ -10,12 +10,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from loomlog.projections.frames.frame_json import format_rfc3339
-from loomlog.services.api.request_models import LimitBody
 from loomlog.services.api.request_parsing import json_body, query_text
-from loomlog.services.api.response_models import Limit, LimitList, UsageReport
 from loomlog.services.api.responses import POSITION_HEADER, JsonResponse, json_response
 from loomlog.services.api.service import Service
 from loomlog.services.application.admin.budget_limits import LimitRequest, LimitView
+from loomlog.services.application.answers.policies import Limit, LimitList, UsageReport
+from loomlog.services.application.bodies.models import LimitBody
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.times import parse_time_ms
 

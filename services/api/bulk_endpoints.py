@@ -5,11 +5,11 @@ Before: routes.py. After: services/application/runs/bulk.py.
 
 from starlette.requests import Request
 
-from loomlog.services.api.request_models import BulkBody
 from loomlog.services.api.request_parsing import json_body
-from loomlog.services.api.response_models import BulkAction, BulkResult
 from loomlog.services.api.responses import JsonResponse, json_response, position_headers
 from loomlog.services.api.service import Service
+from loomlog.services.application.answers.runs import BulkAction, BulkResult
+from loomlog.services.application.bodies.models import BulkBody
 from loomlog.services.application.queries.run_json import run_json
 from loomlog.services.core.access.decide import Caller
 

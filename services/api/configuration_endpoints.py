@@ -9,9 +9,9 @@ from starlette.responses import PlainTextResponse, Response
 from loomlog.connectors.configuration.env_template import render_env_template
 from loomlog.connectors.configuration.findings import did_you_mean
 from loomlog.connectors.configuration.presets import KIND, Preset, load_presets
-from loomlog.services.api.operator_models import PresetContent, PresetList, PresetSummary
 from loomlog.services.api.responses import JsonResponse, json_response
 from loomlog.services.api.service import Service
+from loomlog.services.application.answers.operators import PresetContent, PresetList, PresetSummary
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.refusals import Refused
 

@@ -4,10 +4,10 @@ Before: routes.py. After: snapshot_endpoints.py, erasure_endpoints.py, document_
 """
 
 from loomlog.services.api import document_endpoints, erasure_endpoints, snapshot_endpoints
-from loomlog.services.api.request_models import ErasureBody, RestoreBody, SnapshotBody
 from loomlog.services.api.request_shares import Takes
 from loomlog.services.api.route import SNAPSHOT_PATH, SNAPSHOTS_PATH, QueryParameter, Route
-from loomlog.services.api.state_file_models import State, StateFileContent
+from loomlog.services.application.answers.state_files import State, StateFileContent
+from loomlog.services.application.bodies.models import ErasureBody, RestoreBody, SnapshotBody
 from loomlog.services.core.access.rules import PUBLIC, requires
 from loomlog.services.core.access.scopes import ADMIN
 

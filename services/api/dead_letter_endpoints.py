@@ -6,10 +6,10 @@ Before: log_routes.py. After: services/application/log/dead_letters.py.
 from starlette.requests import Request
 
 from loomlog.services.api.log_endpoints import OFFSET_MAX, path_number
-from loomlog.services.api.request_models import AcknowledgeLetterBody, ReplayLetterBody
 from loomlog.services.api.request_parsing import CONTROL_BODY_MAX, json_body, query_integer, query_text
 from loomlog.services.api.responses import JsonResponse, json_response
 from loomlog.services.api.service import Service
+from loomlog.services.application.bodies.models import AcknowledgeLetterBody, ReplayLetterBody
 from loomlog.services.application.errors import bad_request
 from loomlog.services.application.log.dead_letters import LETTERS_DEFAULT, LETTERS_MAX, DeadLetterKind
 from loomlog.services.application.log.json_types import (

@@ -10,7 +10,12 @@ from starlette.requests import Request
 
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.position import Position
-from loomlog.services.api.erasure_models import (
+from loomlog.services.api.request_parsing import json_body, query_text
+from loomlog.services.api.responses import POSITION_HEADER, JsonResponse, json_response, position_headers
+from loomlog.services.api.service import Service
+from loomlog.services.application.admin.erasure import NOT_EXAMINED, ErasureReport, KeyView
+from loomlog.services.application.admin.memory_erasure import OF_INDEX, VERSIONS
+from loomlog.services.application.answers.erasure import (
     ErasureExamination,
     ErasureRecord,
     ErasureResult,
@@ -22,12 +27,7 @@ from loomlog.services.api.erasure_models import (
     SubjectReport,
     UncoveredContent,
 )
-from loomlog.services.api.request_models import ErasureBody
-from loomlog.services.api.request_parsing import json_body, query_text
-from loomlog.services.api.responses import POSITION_HEADER, JsonResponse, json_response, position_headers
-from loomlog.services.api.service import Service
-from loomlog.services.application.admin.erasure import NOT_EXAMINED, ErasureReport, KeyView
-from loomlog.services.application.admin.memory_erasure import OF_INDEX, VERSIONS
+from loomlog.services.application.bodies.models import ErasureBody
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.refusals import Refused
 from loomlog.services.core.subjects import Erasure

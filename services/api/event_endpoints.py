@@ -3,10 +3,10 @@
 from starlette.requests import Request
 
 from loomlog.services.api.request_parsing import query_integer, query_text
-from loomlog.services.api.response_models import EventList
 from loomlog.services.api.responses import JsonResponse, json_response
 from loomlog.services.api.service import Service
 from loomlog.services.application import limits
+from loomlog.services.application.answers.runs import EventList
 from loomlog.services.application.queries.audit_log import EventQuery
 from loomlog.services.application.queries.json_types import EventRecord
 from loomlog.services.application.queries.run_json import event_json

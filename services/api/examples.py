@@ -1,12 +1,12 @@
 """Examples of request bodies, for the OpenAPI document and the curl commands of its page.
 
-A test validates each against its model. Before: request_models.py. After: openapi.py, docs_page.py.
+A test validates each against its model. Before: services/application/bodies/models.py. After: openapi.py, docs_page.py.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
-from loomlog.services.api import request_models as models
+from loomlog.services.application.bodies import models
 
 BODY_EXAMPLES: Mapping[type[models.Body], Mapping[str, Any]] = {
     models.RunBody: {"agent": "assistant", "prompt": "Summarise the incident of this morning.", "user_id": "ada"},
@@ -17,7 +17,6 @@ BODY_EXAMPLES: Mapping[type[models.Body], Mapping[str, Any]] = {
     models.CancelBody: {"reason": "no longer needed"},
     models.CancelRunBody: {"reason": "no longer needed"},
     models.ResolveBody: {"outcome": "done", "result": "The mail was sent."},
-    models.InterruptBody: {"answer": "yes", "resolved_by": "ada"},
     models.ReasonBody: {"reason": "maintenance"},
     models.ReplayBody: {"agent": "reviewer", "compress": True},
     models.BulkBody: {"action": "pause", "where": "agent=assistant,status=running", "dry_run": True},

@@ -15,13 +15,13 @@ from starlette.types import ASGIApp
 
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.process.logs import about
-from loomlog.services.api.request_models import ForkBody, to_fork_request
 from loomlog.services.api.request_parsing import json_body, query_flag, query_integer, query_text, spool_body
-from loomlog.services.api.response_models import Imported, ImportedRun
 from loomlog.services.api.responses import POSITION_HEADER, JsonResponse, json_response
 from loomlog.services.api.run_endpoints import stream_response
 from loomlog.services.api.service import Service
 from loomlog.services.application import limits
+from loomlog.services.application.answers.runs import Imported, ImportedRun
+from loomlog.services.application.bodies.models import ForkBody, to_fork_request
 from loomlog.services.application.errors import bad_request
 from loomlog.services.application.queries.history_json import comparison_json, proof_json, run_at_json
 from loomlog.services.application.queries.json_types import RunComparison, RunReplay, RunStateAt

@@ -4,7 +4,6 @@ Before: routes.py. After: history_endpoints.py, event_endpoints.py.
 """
 
 from loomlog.services.api import event_endpoints, history_endpoints, run_endpoints
-from loomlog.services.api.request_models import ForkBody
 from loomlog.services.api.request_shares import Takes
 from loomlog.services.api.route import (
     CURSOR_PARAMETER,
@@ -16,6 +15,7 @@ from loomlog.services.api.route import (
     QueryParameter,
     Route,
 )
+from loomlog.services.application.bodies.models import ForkBody
 from loomlog.services.core.access.rules import own_data, requires
 from loomlog.services.core.access.scopes import RUNS_CREATE, RUNS_READ
 from loomlog.services.core.access.scopes import TENANT as TENANT_SCOPE

@@ -4,8 +4,8 @@ Before: routes.py. After: log_endpoints.py, dead_letter_endpoints.py, audit_endp
 """
 
 from loomlog.services.api import audit_endpoints, dead_letter_endpoints, health_endpoints, log_endpoints
-from loomlog.services.api.request_models import AcknowledgeLetterBody, ReplayLetterBody, VerifyBody
 from loomlog.services.api.route import CURSOR_PARAMETER, LIMIT_PARAMETER, POSITIVE_INTEGER, QueryParameter, Route, Tag
+from loomlog.services.application.bodies.models import AcknowledgeLetterBody, ReplayLetterBody, VerifyBody
 from loomlog.services.application.log.dead_letters import DeadLetterKind
 from loomlog.services.core.access.rules import requires
 from loomlog.services.core.access.scopes import ADMIN

@@ -19,11 +19,11 @@ from pydantic import TypeAdapter
 from loomlog.services.api.answer_examples import ANSWER_EXAMPLES
 from loomlog.services.api.examples import BODY_EXAMPLES
 from loomlog.services.api.request_shares import Takes
-from loomlog.services.api.response_models import Error
 from loomlog.services.api.responses import JsonResponse
 from loomlog.services.api.route import NamedSchema, QueryParameter, Route
 from loomlog.services.api.routes import ROUTES
 from loomlog.services.api.schema_examples import example_of
+from loomlog.services.application.answers.refusals import Error
 from loomlog.services.core.access.rules import Access
 from loomlog.services.core.error_codes import STATUS_BY_CODE
 from loomlog.services.core.operation_input import record_schemas

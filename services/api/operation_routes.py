@@ -18,7 +18,7 @@ from starlette.responses import Response
 
 from loomlog.services.api.request_parsing import json_value, query_text, strict_json_value
 from loomlog.services.api.request_shares import Takes
-from loomlog.services.api.responses import JSON_MEDIA_TYPE, position_headers
+from loomlog.services.api.responses import JSON_MEDIA_TYPE, json_response, position_headers
 from loomlog.services.api.route import Handler, NamedSchema, QueryParameter, Route, Tag
 from loomlog.services.api.service import Service
 from loomlog.services.core.access.decide import Caller
@@ -144,6 +144,8 @@ async def _respond(
     if http.status == 204:
         return Response(status_code=http.status, headers=headers)
     value = http.answer(done.value) if http.answer is not None else done.value
+    if not isinstance(value, msgspec.Struct):
+        return json_response(value, status=http.status, headers=headers)
     return Response(msgspec.json.encode(value), status_code=http.status, headers=headers, media_type=JSON_MEDIA_TYPE)
 
 

@@ -17,7 +17,12 @@ from loomlog.connectors.models.catalog import build_model
 from loomlog.projections.engine.lag import ProjectionLag, lag_json
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.services.api.metrics import CONTENT_TYPE
-from loomlog.services.api.operator_models import (
+from loomlog.services.api.request_parsing import query_integer
+from loomlog.services.api.responses import JsonResponse, json_response, position_headers
+from loomlog.services.api.routing_view import aliases_json, routing_json
+from loomlog.services.api.routing_view import resolver_json as resolver_view
+from loomlog.services.api.service import Service
+from loomlog.services.application.answers.operators import (
     Concurrency,
     Health,
     Me,
@@ -27,11 +32,6 @@ from loomlog.services.api.operator_models import (
     Resolver,
     Routing,
 )
-from loomlog.services.api.request_parsing import query_integer
-from loomlog.services.api.responses import JsonResponse, json_response, position_headers
-from loomlog.services.api.routing_view import aliases_json, routing_json
-from loomlog.services.api.routing_view import resolver_json as resolver_view
-from loomlog.services.api.service import Service
 from loomlog.services.application.application import clock_ms
 from loomlog.services.application.errors import RETRY_LATER_S
 from loomlog.services.application.log.json_types import ProjectionProblemReport

@@ -5,8 +5,8 @@ repair_endpoints.py.
 """
 
 from loomlog.services.api import budget_endpoints, client_endpoints, repair_endpoints
-from loomlog.services.api.request_models import LimitBody, RepairBody
 from loomlog.services.api.route import TENANT_PARAMETER, QueryParameter, Route
+from loomlog.services.application.bodies.models import LimitBody, RepairBody
 from loomlog.services.core.access.rules import own_data, requires
 from loomlog.services.core.access.scopes import ADMIN, RUNS_CREATE, RUNS_READ
 from loomlog.services.core.access.scopes import TENANT as TENANT_SCOPE

@@ -5,11 +5,11 @@ Before: routes.py. After: services/application/admin/repair.py.
 
 from starlette.requests import Request
 
-from loomlog.services.api.request_models import RepairBody
 from loomlog.services.api.request_parsing import json_body, query_text
-from loomlog.services.api.response_models import AggregateRepaired, FoldedAggregate
 from loomlog.services.api.responses import POSITION_HEADER, JsonResponse, json_response
 from loomlog.services.api.service import Service
+from loomlog.services.application.answers.policies import AggregateRepaired, FoldedAggregate
+from loomlog.services.application.bodies.models import RepairBody
 from loomlog.services.core.access.decide import Caller
 
 BODY_MAX = 2 * 1024 * 1024

@@ -17,8 +17,8 @@ from pydantic import ValidationError
 from starlette.requests import ClientDisconnect, Request
 
 from loomlog.projections.frames.frame import SESSION_STRIDE
-from loomlog.services.api.request_models import Body
-from loomlog.services.api.validation_text import describe_problems
+from loomlog.services.application.bodies.models import Body
+from loomlog.services.application.bodies.problems import describe_problems
 from loomlog.services.application.errors import bad_request
 from loomlog.services.application.request_context import current_request
 from loomlog.services.core.refusals import Refused

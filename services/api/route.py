@@ -11,9 +11,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from loomlog.services.api.request_models import Body
 from loomlog.services.api.request_shares import Takes
 from loomlog.services.api.service import Service
+from loomlog.services.application.bodies.models import Body
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.rules import Access
 
@@ -139,10 +139,6 @@ LIMIT_PARAMETER = QueryParameter(name="limit", description="Most entries of one 
 TENANT_PARAMETER = QueryParameter(name="tenant", description="Administrators: only this tenant.")
 STATUS_PARAMETER = QueryParameter(
     name="status", description="running, completed, failed, cancelled with commas between, or all."
-)
-INTERRUPT_STATUS_PARAMETER = QueryParameter(
-    name="status",
-    description="pending, resolved, declined, timed_out, cancelled, delivered with commas between, or all.",
 )
 SESSION_PATH = "/v1/sessions/{session_id}"
 RUN_PATH = "/v1/runs/{run_id}"

@@ -25,7 +25,7 @@ from loomlog.services.api.route import Route
 from loomlog.services.api.run_routes import RUN_ROUTES
 from loomlog.services.api.ui_routes import UI_ROUTES
 from loomlog.services.api.webhook_routes import WEBHOOK_ROUTES
-from loomlog.services.families.registry import all_operations
+from loomlog.services.application.operations import product_operations
 
 ROUTES: tuple[Route, ...] = (
     *RUN_ROUTES,
@@ -38,7 +38,7 @@ ROUTES: tuple[Route, ...] = (
     *MEMORY_FEED_ROUTES,
     *WEBHOOK_ROUTES,
     *CHANNEL_ROUTES,
-    *operation_routes(all_operations()),
+    *operation_routes(product_operations()),
     *MCP_ROUTES,
     *UI_ROUTES,
 )

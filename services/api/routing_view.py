@@ -17,7 +17,7 @@ from loomlog.connectors.configuration.model_patterns import select_newest
 from loomlog.connectors.configuration.providers import Provider
 from loomlog.connectors.configuration.routing import DEFAULT_USER_TIER, Choice, resolve_choices
 from loomlog.projections.frames.frame_json import format_rfc3339
-from loomlog.services.api.operator_models import (
+from loomlog.services.application.answers.operators import (
     AvailabilityMatrix,
     ModelAliasList,
     ModelChoiceStatus,

@@ -4,24 +4,10 @@ The busiest rows come first. Before: routes.py joins the tables. After: the endp
 """
 
 from loomlog.services.api import batch_endpoints, bulk_endpoints, interrupt_endpoints, run_endpoints
-from loomlog.services.api.request_models import (
-    BatchBody,
-    BulkBody,
-    CancelBody,
-    CancelRunBody,
-    InputBody,
-    InterruptBody,
-    MessageBody,
-    ReasonBody,
-    ReplayBody,
-    ResolveBody,
-    RunBody,
-)
 from loomlog.services.api.request_shares import Takes
 from loomlog.services.api.route import (
     AGENT_PATH,
     CURSOR_PARAMETER,
-    INTERRUPT_STATUS_PARAMETER,
     LIMIT_PARAMETER,
     RUN_PATH,
     SESSION_PATH,
@@ -29,6 +15,18 @@ from loomlog.services.api.route import (
     TENANT_PARAMETER,
     QueryParameter,
     Route,
+)
+from loomlog.services.application.bodies.models import (
+    BatchBody,
+    BulkBody,
+    CancelBody,
+    CancelRunBody,
+    InputBody,
+    MessageBody,
+    ReasonBody,
+    ReplayBody,
+    ResolveBody,
+    RunBody,
 )
 from loomlog.services.core.access.rules import own_data, requires
 from loomlog.services.core.access.scopes import ADMIN, RUNS_CREATE, RUNS_READ
@@ -162,43 +160,6 @@ RUN_ROUTES: tuple[Route, ...] = (
         summary="Cancel the current turn of an interactive run; the run then waits for input.",
         body=CancelBody,
         body_optional=True,
-    ),
-    Route(
-        method="POST",
-        path=f"{RUN_PATH}/interrupts/{{interrupt_id}}/resolve",
-        access=own_data(RUNS_CREATE),
-        handler=interrupt_endpoints.resolve_interrupt,
-        summary="Answer or decline a question of a run.",
-        body=InterruptBody,
-    ),
-    Route(
-        method="GET",
-        path=f"{RUN_PATH}/interrupts",
-        access=own_data(RUNS_READ),
-        handler=interrupt_endpoints.list_run_interrupts,
-        summary="List the questions of a run, newest first; pending ones by default.",
-        query=(INTERRUPT_STATUS_PARAMETER,),
-    ),
-    Route(
-        method="GET",
-        path="/v1/users/{user_id}/interrupts",
-        access=own_data(RUNS_READ),
-        handler=interrupt_endpoints.list_user_interrupts,
-        summary="List the questions of a user's runs, newest first; pending ones by default.",
-        query=(INTERRUPT_STATUS_PARAMETER, LIMIT_PARAMETER, CURSOR_PARAMETER),
-    ),
-    Route(
-        method="GET",
-        path="/v1/interrupts",
-        access=own_data(RUNS_READ),
-        handler=interrupt_endpoints.list_interrupts,
-        summary="List the questions of all visible runs, newest first; pending ones by default.",
-        query=(
-            INTERRUPT_STATUS_PARAMETER,
-            QueryParameter(name="user_id", description="End user."),
-            LIMIT_PARAMETER,
-            CURSOR_PARAMETER,
-        ),
     ),
     Route(
         method="POST",

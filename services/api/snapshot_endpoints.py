@@ -16,12 +16,12 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from loomlog.services.api.request_models import RestoreBody, SnapshotBody
 from loomlog.services.api.request_parsing import json_body, query_flag, query_text, spool_body
 from loomlog.services.api.responses import JSON_MEDIA_TYPE, JsonResponse, json_response, position_headers
 from loomlog.services.api.service import Service
-from loomlog.services.api.state_file_models import Restored, StateFileList
 from loomlog.services.application import limits
+from loomlog.services.application.answers.state_files import Restored, StateFileList
+from loomlog.services.application.bodies.models import RestoreBody, SnapshotBody
 from loomlog.services.application.errors import bad_request
 from loomlog.services.application.queries.json_types import StateFile
 from loomlog.services.application.transfer.restore import RestoreResult

@@ -3,10 +3,10 @@
 from starlette.requests import Request
 from starlette.responses import Response
 
-from loomlog.services.api.operator_models import LoginConfig
 from loomlog.services.api.responses import JsonResponse, json_response
 from loomlog.services.api.service import Service
 from loomlog.services.api.ui_session import cleared_cookie, is_from_another_site, session_cookie
+from loomlog.services.application.answers.operators import LoginConfig
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.refusals import Refused
 

@@ -25,7 +25,7 @@ running next to its transport. Every transport identifies the caller with `gate`
     snapshots create, list, manifest, open, remove   (state files)
     restoring restore
     budgets   limits, set, remove, usage
-    dispatch  request                (the operations of every family)
+    dispatch  request                (every operation: of the families, and those of operations/, which call the others)
     definitions runnable_agents, runnable_agent
     definition_runs runs, blame      (runs of a version, the version of a run)
     probing   probe                  (of the model providers)
@@ -82,6 +82,7 @@ from loomlog.services.application.log.dead_letters import DeadLetters, OpenLette
 from loomlog.services.application.log.projection_problems import ProjectionProblems
 from loomlog.services.application.log.verifier import LogSources, LogVerifier
 from loomlog.services.application.memory_changes import NO_EMBEDDER, ChangeFeed, MemoryChanges
+from loomlog.services.application.operations.handlers import application_handlers
 from loomlog.services.application.queries.audit_log import AuditLog
 from loomlog.services.application.queries.partitions import FollowedTopic, Partitions
 from loomlog.services.application.queries.read_models import Positions, ReadModels
@@ -337,11 +338,11 @@ class Application:
         self._request_keys = request_keys
         self._definitions: Definitions | None = None
         self._memory: MemoryServices | None = None
-        self._dispatch: Dispatch | None = None
         self._channels: ChannelServices | None = None
         self._channel_streams: ChannelStreams | None = None
         self._families: Sequence[FamilyServices] = ()
         self._webhooks: Webhooks | None = None
+        self.dispatch = Dispatch(application_handlers(self), clock_ms=clock_ms, new_token=new_token)
         if entity_commands is not None and entity_reads is not None:
             context = FamilyContext(
                 parts=entities,
@@ -364,9 +365,7 @@ class Application:
             if memory_index is not None:
                 context.provide(memory_index)
             handlers, self._families = open_families(context, all_families() if families is None else families)
-            self._dispatch = Dispatch(
-                {**handlers, **self.wide_pauses.by_operation()}, clock_ms=clock_ms, new_token=new_token
-            )
+            self.dispatch = self.dispatch.with_handlers({**handlers, **self.wide_pauses.by_operation()})
             self._definitions = Definitions(context.get(DefinitionTable), clock_ms=clock_ms)
             self._memory = context.get(MemoryServices)
             self._channels = context.get(ChannelServices)
@@ -516,12 +515,6 @@ class Application:
         """The agents that can be run."""
         assert self._definitions is not None, "this process was not given commands and reads of families"
         return self._definitions
-
-    @property
-    def dispatch(self) -> Dispatch:
-        """Carries out the operations of families."""
-        assert self._dispatch is not None, "this process was not given commands and reads of families"
-        return self._dispatch
 
     @property
     def channel_streams(self) -> ChannelStreams:

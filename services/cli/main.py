@@ -127,12 +127,15 @@ WRITTEN_GROUPS: Mapping[str, str] = {
     "consolidation": "memory",
     "database": "memory",
     "definition": "defs",
+    "interrupt": "inbox",
     "memory": "memory",
     "pause": "pause",
     "schedule": "schedules",
     "webhook": "webhooks",
 }
-"""Families whose commands are written by hand, with their group; the groups of others are made of their operations."""
+"""Families and areas of the application whose commands are written by hand, with their group; the groups of other
+families are made of their operations.
+"""
 ALIASES: Mapping[str, str] = {"snapshot": "backup"}
 """Former names; not listed."""
 

@@ -94,9 +94,9 @@ def call(
 
 
 def _all_operations() -> Sequence[AnyOperation]:
-    from loomlog.services.families.registry import all_operations  # families take longer to import than groups to run
+    from loomlog.services.application.operations import product_operations  # takes longer to import than groups to run
 
-    return all_operations()
+    return product_operations()
 
 
 def _find(name: str) -> AnyOperation:

@@ -343,6 +343,12 @@ class Call(Struct, Generic[InputT], frozen=True, kw_only=True):
     request_key: tuple[str, ...] = ()
     """What a request's Idempotency-Key belongs to, and the key: the same whatever body it comes with. Empty without."""
 
+    @property
+    def principal(self) -> Caller:
+        """Sender of the request, of an operation that no agent has."""
+        assert self.caller.principal is not None, "a run has no principal: the operation must not be a tool"
+        return self.caller.principal
+
     def command(self, step: str = "") -> str:
         """Return the id of a command of the operation; `step` tells several apart."""
         return f"{self.command_id}.{step}" if step else self.command_id

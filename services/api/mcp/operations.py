@@ -12,15 +12,15 @@ from typing import Annotated, Any
 
 import orjson
 from msgspec import Meta
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from loomlog.connectors.tools.help import load_help_topics
 from loomlog.services.api.batch_endpoints import outcome_json
-from loomlog.services.api.request_models import BatchBody, Body, RunBody, to_run_request
-from loomlog.services.api.response_models import Batch, SpawnResult
-from loomlog.services.api.validation_text import describe_problems
 from loomlog.services.application import limits
+from loomlog.services.application.answers.runs import Batch, SpawnResult
 from loomlog.services.application.application import Application
+from loomlog.services.application.bodies.fields import model_fields
+from loomlog.services.application.bodies.models import BatchBody, RunBody, to_run_request
 from loomlog.services.application.request_context import current_request
 from loomlog.services.application.runs.batch import OutcomeBuilder, SpawnOutcome
 from loomlog.services.core.access.decide import Caller
@@ -30,7 +30,6 @@ from loomlog.services.core.operations import (
     Answer,
     Call,
     Effect,
-    Fields,
     Handlers,
     Input,
     McpTool,
@@ -51,16 +50,6 @@ class SpawnBody(RunBody):
     )
 
 
-def _fields(model: type[Body]) -> Fields[Any]:
-    def parse(fields: Any) -> Any:
-        try:
-            return model.model_validate_json(orjson.dumps(fields))
-        except ValidationError as error:
-            raise ValueError(describe_problems(error, model)) from error
-
-    return Fields(schema=model.model_json_schema(), parse=parse)
-
-
 class Help(Input, frozen=True, kw_only=True):
     topic: Annotated[str, Meta(max_length=80, description="Name of a topic; absent: which there are.")] = ""
 
@@ -73,7 +62,7 @@ class HelpText(Output, frozen=True, kw_only=True):
 SPAWN_RUN = Operation(
     name="run.spawn",
     summary="Start a run of an agent, or a further one of a session, and wait for its end.",
-    input=_fields(SpawnBody),
+    input=model_fields(SpawnBody),
     output=SpawnResult,
     access=own_data(RUNS_CREATE),
     effect=Effect.WAIT,
@@ -82,7 +71,7 @@ SPAWN_RUN = Operation(
 SPAWN_RUNS = Operation(
     name="run.spawn_many",
     summary="Start up to 32 runs at once and wait for all of them; the answers have the order of the requests.",
-    input=_fields(BatchBody),
+    input=model_fields(BatchBody),
     output=Batch,
     access=own_data(RUNS_CREATE),
     effect=Effect.WAIT,
@@ -112,8 +101,7 @@ class McpOperations:
 
     async def spawn(self, call: Call[SpawnBody]) -> Answer[SpawnResult]:
         """Start a run and wait for its end."""
-        assert call.caller.principal is not None, "no run calls MCP"
-        return Answer(value=await self.run_to_end(call.caller.principal, call.input))
+        return Answer(value=await self.run_to_end(call.principal, call.input))
 
     async def run_to_end(self, caller: Caller, body: SpawnBody, tell: Tell = lambda event: None) -> SpawnResult:
         """Start a run and return its outcome; `tell` is given its events."""
@@ -143,14 +131,13 @@ class McpOperations:
 
     async def spawn_many(self, call: Call[BatchBody]) -> Answer[Batch]:
         """Start runs and wait for all of them."""
-        assert call.caller.principal is not None, "no run calls MCP"
         body, batches = call.input, self._application.batches
         requests = [to_run_request(one, idempotency_key="", traceparent="") for one in body.spawns]
         key = current_request.get().idempotency_key
         if body.mode == "detach":
-            outcomes = await batches.detach(call.caller.principal, requests, key=key)
+            outcomes = await batches.detach(call.principal, requests, key=key)
         else:
-            outcomes = await batches.join(call.caller.principal, requests, key=key, timeout_ms=body.timeout_ms or 0)
+            outcomes = await batches.join(call.principal, requests, key=key, timeout_ms=body.timeout_ms or 0)
         spawned = sum(bool(outcome.run_id) for outcome in outcomes)
         return Answer(value={"results": [outcome_json(one) for one in outcomes], "spawned": spawned})
 

@@ -30,11 +30,12 @@ from loomlog.services.api.mcp.messages import (
 )
 from loomlog.services.api.mcp.operations import OPERATIONS as MCP_OPERATIONS
 from loomlog.services.api.mcp.tools import McpTools, Target
+from loomlog.services.application.operations import product_operations
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.error_codes import ERRORS
 from loomlog.services.core.operations import Answer, AnyOperation
 from loomlog.services.core.refusals import Refused
-from loomlog.services.families.registry import all_operations, all_tools
+from loomlog.services.families.registry import all_tools
 
 NAME = "loomlog"
 LIST_TTL_MS = 60_000
@@ -56,7 +57,7 @@ class Requests(Protocol):
 @cache
 def mcp_server(version: str) -> "McpServer":
     """Return the server over the operations of this process."""
-    operations = (*all_operations(), *MCP_OPERATIONS)
+    operations = (*product_operations(), *MCP_OPERATIONS)
     return McpServer(McpTools(operations, {tool.name.lower(): tool.description for tool in all_tools()}), version)
 
 

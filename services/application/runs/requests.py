@@ -161,6 +161,12 @@ def check_id(name: str, value: str) -> None:
         raise bad_request(f"{name} is {_quote(value)}: expected 1 to 128 of letters, digits, _ and -")
 
 
+def check_user_id(value: str) -> None:
+    """Check a user: an id, or a token's subject, which allows more characters. Raises Refused."""
+    if len(value) > limits.NAME_BYTES_MAX or not value.isprintable():
+        raise bad_request(f"user_id: expected at most {limits.NAME_BYTES_MAX} printable characters")
+
+
 def request_digest(request: RunRequest) -> str:
     """Return the hex SHA-256 over everything that identifies a checked request; the key itself is not part of it."""
     whole: dict[str, Any] = {

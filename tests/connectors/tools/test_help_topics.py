@@ -18,8 +18,8 @@ from loomlog.connectors.tools.file_skills import FileSkills
 from loomlog.connectors.tools.help import HelpTopic, load_help_topics
 from loomlog.connectors.tools.registry import ToolOptions, build_tools
 from loomlog.connectors.tools.tool_guide import unknown_placeholders
-from loomlog.services.api import request_models
 from loomlog.services.api.openapi import build_document
+from loomlog.services.application.bodies import models
 from loomlog.services.cli.main import app
 from loomlog.services.core.access.scopes import SCOPES
 from loomlog.services.core.error_codes import STATUS_BY_CODE
@@ -68,7 +68,7 @@ def known_names() -> frozenset[str]:
         names |= {command.verb for command in family.commands}
     names |= {key for block in KEY_DESCRIPTIONS.values() for key in block}
     names |= {one.name for one in fields(Configuration)} | {one.name for one in fields(agent_block.AgentBlock)}
-    for model in vars(request_models).values():
+    for model in vars(models).values():
         names |= set(getattr(model, "model_fields", ()))
     return frozenset(names)
 

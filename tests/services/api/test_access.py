@@ -201,7 +201,9 @@ async def test_the_runs_of_others_do_not_exist_for_isolated_users_and_other_tena
             async def status(caller: object, ids: Mapping[str, str], route: Route = route) -> int:
                 path = re.sub(r"\{(\w+)\}", lambda part: str(ids[part[1]]), route.path)
                 needed = {"with": ids["run_id"]} if route.path.endswith("/diff") else {}
-                body = BODY_EXAMPLES[route.body] if isinstance(route.body, type) else None
+                body = (
+                    BODY_EXAMPLES[route.body] if isinstance(route.body, type) else getattr(route.body, "example", None)
+                )
                 answer = await here.client(caller).request(route.method, path, json=body, params=needed)  # type: ignore[arg-type]
                 return answer.status_code
 

@@ -76,7 +76,7 @@ async def here(tmp_path: Path, process: Process, monkeypatch: pytest.MonkeyPatch
             operations=process.operations,
         )
         monkeypatch.setattr(made.world.layer, "_channels", services)
-        monkeypatch.setattr(made.world.layer, "_dispatch", process.dispatch)
+        monkeypatch.setattr(made.world.layer, "dispatch", process.dispatch)
         monkeypatch.setattr(made.world.layer, "_channel_streams", process.streams)
         yield made
 

@@ -33,7 +33,7 @@ HELLO = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"na
 async def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
     async with served(tmp_path) as made:
         families = Dispatch({}, clock_ms=lambda: NOW_MS, new_token=lambda: "t")
-        monkeypatch.setattr(made.world.layer, "_dispatch", families)
+        monkeypatch.setattr(made.world.layer, "dispatch", families)
         made.service.mcp_sessions = Sessions(None, clock_ms=lambda: NOW_MS)
         yield made
 

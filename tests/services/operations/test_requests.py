@@ -74,7 +74,7 @@ async def installation(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterato
         made.service.authenticator = ScopedCallers(tokens())
         here = Here(made.app)
         handlers = dict.fromkeys(OPERATIONS, here.record)
-        made.world.layer._dispatch = Dispatch(handlers, clock_ms=lambda: NOW_MS, new_token=made.world.token)
+        made.world.layer.dispatch = Dispatch(handlers, clock_ms=lambda: NOW_MS, new_token=made.world.token)
         yield here
 
 

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from loomlog.services.api.request_models import CancelBody, InputBody, MessageBody, RunBody, to_run_request
+from loomlog.services.application.bodies.models import CancelBody, InputBody, MessageBody, RunBody, to_run_request
 from loomlog.services.application.runs.requests import check_request
 
 

@@ -1,13 +1,13 @@
-"""JSON of the answers that only HTTP has. Those of runs and of the log: services/application/queries/json_types.py.
+"""JSON of the answers about runs, their questions and their events.
 
-An endpoint's return type names its class (`JsonResponse[Cancelled]`); mypy checks the literals, and openapi.py derives
-the schemas. Times are RFC 3339, money is in millionths of `currency`.
+Those of one run or one event: services/application/queries/json_types.py. Times are RFC 3339, money is in millionths of
+`currency`.
 
-Before: the endpoints. After: openapi.py.
+Before: handlers and endpoints, of which mypy checks the literals. After: services/api/openapi.py derives the schemas.
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal, NotRequired
+from typing import Literal, NotRequired
 
 from typing_extensions import TypedDict
 
@@ -21,18 +21,7 @@ from loomlog.services.application.queries.json_types import (
     Run,
     SessionSummary,
     TranscriptFrame,
-    UsageRow,
 )
-
-
-class Error(TypedDict):
-    """A refusal. Further keys belong to the code."""
-
-    code: str
-    error: str
-
-
-# --- runs ------------------------------------------------------------------------------------------------------------
 
 
 class RunList(TypedDict):
@@ -276,83 +265,3 @@ class Imported(TypedDict):
     run_id: str
     imported: bool
     runs: list[ImportedRun]
-
-
-# --- hooks, pauses, limits -------------------------------------------------------------------------------------------
-
-
-class Limit(TypedDict):
-    """A budget limit with what is used and reserved of it in this month."""
-
-    tenant_id: str
-    scope: str
-    scope_id: str
-    soft_limit: int | None
-    hard_limit: int | None
-    used: int
-    reserved: int
-    strict: bool
-    soft_limit_micros: int | None
-    hard_limit_micros: int | None
-    used_micros: int
-    reserved_micros: int
-    currency: str | None
-    updated_at: str
-    updated_by: str
-
-
-class LimitList(TypedDict):
-    """Budget limits."""
-
-    limits: list[Limit]
-
-
-class FoldedAggregate(TypedDict):
-    """An aggregate as far as it can be folded; `quarantine` says why nothing is decided in it, `position` is that of
-    its last event.
-    """
-
-    aggregate: str
-    seq: int
-    quarantine: str | None
-    state: dict[str, Any] | None
-    position: str
-
-
-class AggregateRepaired(TypedDict):
-    """The event that restates an aggregate."""
-
-    aggregate: str
-    position: str
-
-
-UsageReport = TypedDict(
-    "UsageReport",
-    {"group_by": list[str], "from": str | None, "to": str | None, "rows": list[UsageRow]},
-)
-"""Tokens and cost by group."""
-
-
-# --- definitions ----------------------------------------------------------------------------------------------------
-
-
-class LibraryEntry(TypedDict):
-    """A definition of the files, its versions, or both."""
-
-    name: str
-    source: str
-    in_static: bool
-    in_substrate: bool
-    version_count: int
-    live_version_count: int
-    active_def_id: str | None
-    active_retired: bool
-    latest_version: int
-    last_updated: str | None
-    static_definition: dict[str, Any] | None
-
-
-class Library(TypedDict):
-    """Definitions of a kind."""
-
-    entries: list[LibraryEntry]

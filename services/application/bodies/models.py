@@ -13,8 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, TypeAda
 
 from loomlog.connectors.definitions.triggers import HOOKS_MAX
 from loomlog.schemas.generated.values import Compaction, ContentBlock, Sampling, Segment
-from loomlog.services.api.state_file_models import State
 from loomlog.services.application import limits
+from loomlog.services.application.answers.state_files import State
 from loomlog.services.application.runs.forks import INTEGER_FIELDS, ForkRequest
 from loomlog.services.application.runs.requests import BEARER_TOKEN, CREDENTIAL_NAME, RunRequest
 from loomlog.services.core.run.limits import AUTO_PCT, KEEP_LAST_MAX, TARGET_PCT
@@ -255,15 +255,6 @@ class ResolveBody(Body):
 
     outcome: Literal["done", "not_done"] = Field(description="not_done: it had no effect and is repeated.")
     result: str | None = Field(None, description="Result for the model, of a call that is done.")
-
-
-class InterruptBody(Body):
-    """A person's answer to a question of a run."""
-
-    kind: str | None = Field(None, description="question (default).")
-    answer: str | None = Field(None, description="One of the options where there are some.")
-    resolved_by: str | None = Field(None, max_length=limits.NAME_BYTES_MAX, description="Name of the person.")
-    disposition: str | None = Field(None, description="answer (default), or declined, which has no answer.")
 
 
 class ReasonBody(Body):

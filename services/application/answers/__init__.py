@@ -1,0 +1,1 @@
+"""JSON of answers, as types: services/api/openapi.py makes the schemas of the document from them."""
