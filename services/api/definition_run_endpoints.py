@@ -7,10 +7,10 @@ from starlette.requests import Request
 
 from loomlog.services.api.request_parsing import query_integer, query_text
 from loomlog.services.api.responses import JsonResponse, json_response
-from loomlog.services.api.run_endpoints import parse_statuses
 from loomlog.services.api.service import Service
 from loomlog.services.application import limits
 from loomlog.services.application.definition_json import Blame, DefinitionRuns
+from loomlog.services.application.queries.run_filters import parse_statuses
 from loomlog.services.application.queries.run_json import run_json
 from loomlog.services.core.access.decide import Caller
 

@@ -15,16 +15,13 @@ from starlette.types import ASGIApp
 
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.process.logs import about
-from loomlog.services.api.request_parsing import json_body, query_flag, query_integer, query_text, spool_body
+from loomlog.services.api.request_parsing import json_body, query_flag, spool_body
 from loomlog.services.api.responses import POSITION_HEADER, JsonResponse, json_response
 from loomlog.services.api.run_endpoints import stream_response
 from loomlog.services.api.service import Service
 from loomlog.services.application import limits
 from loomlog.services.application.answers.runs import Imported, ImportedRun
 from loomlog.services.application.bodies.models import ForkBody, to_fork_request
-from loomlog.services.application.errors import bad_request
-from loomlog.services.application.queries.history_json import comparison_json, proof_json, run_at_json
-from loomlog.services.application.queries.json_types import RunComparison, RunReplay, RunStateAt
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.refusals import Refused
 from loomlog.services.stream.archive.bundle import SUFFIX
@@ -38,35 +35,6 @@ SPOOL_BYTES = 8 * 1024 * 1024
 """Maximum bytes of an import kept in memory; more go to a temporary file."""
 CHUNK_BYTES = 64 * 1024
 """Bytes of a bundle that are collected before they are sent; most lines compress to a few bytes."""
-
-
-async def get_run_state(service: Service, caller: Caller, request: Request) -> JsonResponse[RunStateAt]:
-    moment = await service.application.histories.state_at(
-        caller, request.path_params["run_id"], _parse_seq(request, "at")
-    )
-    return json_response(run_at_json(moment))
-
-
-async def replay_run(service: Service, caller: Caller, request: Request) -> JsonResponse[RunReplay]:
-    """Replay a run. Drift is a result, not an error: finding it is the purpose of the request."""
-    run_id = request.path_params["run_id"]
-    return json_response(
-        proof_json(await service.application.histories.replay(caller, run_id, to_seq=_parse_seq(request, "to")))
-    )
-
-
-async def compare_runs(service: Service, caller: Caller, request: Request) -> JsonResponse[RunComparison]:
-    other = query_text(request, "with")
-    if not other:
-        raise bad_request("with is required: the run to compare with")
-    two = await service.application.histories.compare(
-        caller,
-        request.path_params["run_id"],
-        other,
-        a_seq=_parse_seq(request, "at"),
-        b_seq=_parse_seq(request, "with_at"),
-    )
-    return json_response(comparison_json(two))
 
 
 async def fork_run(service: Service, caller: Caller, request: Request) -> AsgiResponse:
@@ -120,7 +88,3 @@ async def _buffer_bundle(run_id: str, chunks: AsyncGenerator[bytes, None]) -> As
         log.error("the export of %s was cut short: %s", run_id, error.__cause__ or error, extra=about(run_id))
         raise
     yield bytes(held)
-
-
-def _parse_seq(request: Request, name: str) -> int:
-    return query_integer(request, name, 0, minimum=1, maximum=SEQ_MAX)

@@ -8,7 +8,6 @@ from loomlog.services.api.request_shares import Takes
 from loomlog.services.api.route import (
     CURSOR_PARAMETER,
     LIMIT_PARAMETER,
-    POSITIVE_INTEGER,
     RUN_PATH,
     STATUS_PARAMETER,
     TENANT_PARAMETER,
@@ -21,38 +20,6 @@ from loomlog.services.core.access.scopes import RUNS_CREATE, RUNS_READ
 from loomlog.services.core.access.scopes import TENANT as TENANT_SCOPE
 
 HISTORY_ROUTES: tuple[Route, ...] = (
-    Route(
-        method="GET",
-        path=f"{RUN_PATH}/state",
-        access=own_data(RUNS_READ),
-        handler=history_endpoints.get_run_state,
-        summary="Get a run as it was after one of its events, folded from the log.",
-        query=(
-            QueryParameter(name="at", description="Seq of the event; the newest when absent.", schema=POSITIVE_INTEGER),
-        ),
-    ),
-    Route(
-        method="GET",
-        path=f"{RUN_PATH}/replay",
-        access=own_data(RUNS_READ),
-        handler=history_endpoints.replay_run,
-        summary="Fold a run again from the log and compare it; differences are in `drift`.",
-        query=(
-            QueryParameter(name="to", description="Seq to end at; all of it when absent.", schema=POSITIVE_INTEGER),
-        ),
-    ),
-    Route(
-        method="GET",
-        path=f"{RUN_PATH}/diff",
-        access=own_data(RUNS_READ),
-        handler=history_endpoints.compare_runs,
-        summary="Compare two runs, and find where they first differ.",
-        query=(
-            QueryParameter(name="with", description="The run to compare with."),
-            QueryParameter(name="at", description="This run at that seq.", schema=POSITIVE_INTEGER),
-            QueryParameter(name="with_at", description="The other run at that seq.", schema=POSITIVE_INTEGER),
-        ),
-    ),
     Route(
         method="GET",
         path=f"{RUN_PATH}/export",
@@ -86,14 +53,6 @@ HISTORY_ROUTES: tuple[Route, ...] = (
         is_stream=True,
         takes_instead=Takes.START,
         query=(QueryParameter(name="ids", description="1: frames carry their id."),),
-    ),
-    Route(
-        method="GET",
-        path="/v1/users/{user_id}/agents",
-        access=own_data(RUNS_READ),
-        handler=run_endpoints.list_user_runs,
-        summary="List the runs of a user; live ones by default.",
-        query=(STATUS_PARAMETER, TENANT_PARAMETER, LIMIT_PARAMETER, CURSOR_PARAMETER),
     ),
     Route(
         method="GET",

@@ -37,8 +37,6 @@ DESCRIPTION = (
 TAGS = {
     "run_endpoints": ("Runs", "Start, follow, read, steer and end runs."),
     "batch_endpoints": ("Batches", "Many runs at once, and resident sub-agents."),
-    "bulk_endpoints": ("Batches", ""),
-    "interrupt_endpoints": ("Interrupts", "Questions of runs to people."),
     "history_endpoints": ("History", "Runs as the log has them: state, replay, comparison, fork, export, import."),
     "event_endpoints": ("Log", "Records of the log."),
     "client_endpoints": ("Clients", "Tools that clients execute."),

@@ -142,6 +142,5 @@ STATUS_PARAMETER = QueryParameter(
 )
 SESSION_PATH = "/v1/sessions/{session_id}"
 RUN_PATH = "/v1/runs/{run_id}"
-AGENT_PATH = "/v1/agents/{agent_id}"
 SNAPSHOTS_PATH = "/v1/_snapshots"
 SNAPSHOT_PATH = "/v1/_snapshots/{snapshot_id}"

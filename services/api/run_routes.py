@@ -1,14 +1,11 @@
-"""The routes for working with runs: start, follow, read, steer, stop, answer; batches, residents, sessions.
+"""The routes of runs that stream, and of batches; the others are operations (services/application/operations).
 
 The busiest rows come first. Before: routes.py joins the tables. After: the endpoints.
 """
 
-from loomlog.services.api import batch_endpoints, bulk_endpoints, interrupt_endpoints, run_endpoints
+from loomlog.services.api import batch_endpoints, run_endpoints
 from loomlog.services.api.request_shares import Takes
 from loomlog.services.api.route import (
-    AGENT_PATH,
-    CURSOR_PARAMETER,
-    LIMIT_PARAMETER,
     RUN_PATH,
     SESSION_PATH,
     STATUS_PARAMETER,
@@ -18,43 +15,12 @@ from loomlog.services.api.route import (
 )
 from loomlog.services.application.bodies.models import (
     BatchBody,
-    BulkBody,
-    CancelBody,
-    CancelRunBody,
-    InputBody,
     MessageBody,
-    ReasonBody,
-    ReplayBody,
-    ResolveBody,
     RunBody,
 )
-from loomlog.services.core.access.rules import own_data, requires
-from loomlog.services.core.access.scopes import ADMIN, RUNS_CREATE, RUNS_READ
+from loomlog.services.core.access.rules import own_data
+from loomlog.services.core.access.scopes import RUNS_CREATE, RUNS_READ
 
-FILTER_PARAMETERS = (
-    QueryParameter(name="agent", description="Name of the agent."),
-    QueryParameter(name="agent_id", description="Handle."),
-    QueryParameter(name="parent_agent_id", description="Handle of the parent."),
-    QueryParameter(name="user_id", description="End user."),
-    QueryParameter(name="session_id", description="Session."),
-    QueryParameter(name="root_run_id", description="Root of a tree: all runs of the tree."),
-    QueryParameter(name="forked_from", description="Forks of this run."),
-    QueryParameter(name="forked_from_root", description="Root of a tree: forks of any run of the tree."),
-    QueryParameter(name="def_id", description="Version of the agent that the run is pinned to."),
-    QueryParameter(
-        name="id_part",
-        description="Start or end of the id of the run, or of its handle, session or version; any text is taken.",
-    ),
-    QueryParameter(name="prefix", description="Start of the run's id or of its handle."),
-    QueryParameter(name="from", description="Started at or after this time (RFC 3339)."),
-    QueryParameter(name="to", description="Started before this time (RFC 3339)."),
-    TENANT_PARAMETER,
-)
-"""Filters of a list of runs, without their status."""
-WAITING_PARAMETER = QueryParameter(
-    name="waiting",
-    description="Only live runs that wait so: awaiting_input, interrupted, pause_requested or quarantined.",
-)
 RUN_ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
@@ -82,21 +48,6 @@ RUN_ROUTES: tuple[Route, ...] = (
         is_stream=True,
         query=(QueryParameter(name="from_seq", description="Frames after this id."),),
     ),
-    Route(
-        method="GET",
-        path=AGENT_PATH,
-        access=own_data(RUNS_READ),
-        handler=run_endpoints.get_agent,
-        summary="Get the newest run of a handle.",
-    ),
-    Route(
-        method="GET",
-        path="/v1/runs",
-        access=own_data(RUNS_READ),
-        handler=run_endpoints.list_runs,
-        summary="List runs, newest first.",
-        query=(STATUS_PARAMETER, WAITING_PARAMETER, *FILTER_PARAMETERS, LIMIT_PARAMETER, CURSOR_PARAMETER),
-    ),
     # Before the path of one run, which would match them.
     Route(
         method="GET",
@@ -113,116 +64,6 @@ RUN_ROUTES: tuple[Route, ...] = (
         ),
     ),
     Route(
-        method="GET",
-        path="/v1/runs/counts",
-        access=own_data(RUNS_READ),
-        handler=run_endpoints.count_runs,
-        summary="Count runs by status, exactly up to 10,000.",
-        query=FILTER_PARAMETERS,
-    ),
-    Route(
-        method="GET",
-        path=RUN_PATH,
-        access=own_data(RUNS_READ),
-        handler=run_endpoints.get_run,
-        summary="Get a run.",
-    ),
-    Route(
-        method="POST",
-        path=f"{RUN_PATH}/input",
-        access=own_data(RUNS_CREATE),
-        handler=run_endpoints.post_input,
-        summary="Send the next user text to a live run.",
-        body=InputBody,
-    ),
-    Route(
-        method="POST",
-        path=f"{RUN_PATH}/calls/{{call}}/resolve",
-        access=own_data(RUNS_CREATE),
-        handler=run_endpoints.resolve_call,
-        summary="Resolve a tool call of unknown outcome; the call is TURN.INDEX.",
-        body=ResolveBody,
-    ),
-    Route(
-        method="POST",
-        path=f"{AGENT_PATH}/cancel",
-        access=own_data(RUNS_CREATE),
-        handler=run_endpoints.cancel_run,
-        summary="Cancel the run of a handle.",
-        body=CancelRunBody,
-        body_optional=True,
-    ),
-    Route(
-        method="POST",
-        path=f"{RUN_PATH}/cancel",
-        access=own_data(RUNS_CREATE),
-        handler=interrupt_endpoints.cancel_turn,
-        summary="Cancel the current turn of an interactive run; the run then waits for input.",
-        body=CancelBody,
-        body_optional=True,
-    ),
-    Route(
-        method="POST",
-        path=f"{RUN_PATH}/pause",
-        access=own_data(RUNS_CREATE),
-        handler=run_endpoints.pause_run,
-        summary="Pause a run before its next model call; calls under way are finished.",
-        body=ReasonBody,
-        body_optional=True,
-    ),
-    Route(
-        method="POST",
-        path=f"{RUN_PATH}/resume",
-        access=own_data(RUNS_CREATE),
-        handler=run_endpoints.resume_run,
-        summary="Resume a paused run; pauses wider than the run still apply.",
-    ),
-    Route(
-        method="POST",
-        path=f"{RUN_PATH}/compact",
-        access=own_data(RUNS_CREATE),
-        handler=run_endpoints.compact_run,
-        takes_instead=Takes.WAIT,
-        refusal_statuses=(502,),
-        summary="Replace the older part of a conversation by a summary: of a parked run or an idle session.",
-        body=ReasonBody,
-        body_optional=True,
-    ),
-    Route(
-        method="POST",
-        path=f"{SESSION_PATH}/replay",
-        access=own_data(RUNS_CREATE, RUNS_READ),
-        handler=run_endpoints.copy_session,
-        summary="Create a session of another agent with the conversation of this one.",
-        body=ReplayBody,
-    ),
-    Route(
-        method="POST",
-        path=f"{RUN_PATH}/quarantine",
-        access=requires(ADMIN),
-        handler=run_endpoints.quarantine_run,
-        summary="Quarantine a run until it is released; its calls are cancelled, other runs are not affected.",
-        body=ReasonBody,
-        body_optional=True,
-    ),
-    Route(
-        method="POST",
-        path=f"{RUN_PATH}/release",
-        access=requires(ADMIN),
-        handler=run_endpoints.release_run,
-        summary="Fold a quarantined run again from the log and continue it.",
-        body=ReasonBody,
-        body_optional=True,
-    ),
-    Route(
-        method="POST",
-        path="/v1/runs/bulk",
-        access=requires(ADMIN),
-        handler=bulk_endpoints.apply_bulk_action,
-        summary="Apply one command to the live runs of a filter; lists them unless dry_run is false.",
-        body=BulkBody,
-    ),
-    Route(
         method="POST",
         path="/v1/runs:batch",
         access=own_data(RUNS_CREATE),
@@ -232,32 +73,6 @@ RUN_ROUTES: tuple[Route, ...] = (
         summary="Start up to 32 runs; join waits for them (200), detach answers with their ids (202).",
         alternative_status=202,
         body=BatchBody,
-    ),
-    Route(
-        method="GET",
-        path="/v1/_resident",
-        access=own_data(RUNS_READ),
-        handler=batch_endpoints.list_residents,
-        summary="List live resident sub-agents.",
-        query=(TENANT_PARAMETER, LIMIT_PARAMETER, CURSOR_PARAMETER),
-    ),
-    Route(
-        method="POST",
-        path="/v1/_resident/{run_id}/close",
-        access=own_data(RUNS_CREATE),
-        handler=batch_endpoints.close_resident,
-        summary="Close a resident sub-agent; idempotent.",
-        body=ReasonBody,
-        body_optional=True,
-    ),
-    Route(
-        method="POST",
-        path="/v1/_resident/{run_id}/cancel",
-        access=own_data(RUNS_CREATE),
-        handler=batch_endpoints.cancel_resident,
-        summary="Cancel the turn of a resident sub-agent; it stays live.",
-        body=ReasonBody,
-        body_optional=True,
     ),
     Route(
         method="POST",
@@ -270,13 +85,5 @@ RUN_ROUTES: tuple[Route, ...] = (
         is_stream=True,
         takes_instead=Takes.START,
         query=(QueryParameter(name="ids", description="1: frames carry their id."),),
-    ),
-    Route(
-        method="GET",
-        path=f"{SESSION_PATH}/transcript",
-        access=own_data(RUNS_READ),
-        handler=run_endpoints.get_transcript,
-        summary="List the stored frames of a session.",
-        query=(LIMIT_PARAMETER, CURSOR_PARAMETER),
     ),
 )

@@ -130,7 +130,10 @@ WRITTEN_GROUPS: Mapping[str, str] = {
     "interrupt": "inbox",
     "memory": "memory",
     "pause": "pause",
+    "resident": "runs",
+    "run": "runs",
     "schedule": "schedules",
+    "session": "runs",
     "webhook": "webhooks",
 }
 """Families and areas of the application whose commands are written by hand, with their group; the groups of other

@@ -249,7 +249,7 @@ declare namespace Api {
     next?: string | null;
   }
   interface BulkBody {
-    action: "pause" | "resume" | "cancel" | "quarantine" | "release";
+    action: "cancel" | "pause" | "quarantine" | "release" | "resume";
     where: string;
     reason?: string | null;
     dry_run?: boolean | null;

@@ -231,57 +231,6 @@ class ForkBody(Body):
     )
 
 
-class InputBody(Body):
-    """The next user text of a run."""
-
-    text: str
-    source: Literal["api", "webui"] | None = None
-
-
-class CancelBody(Body):
-    """Reason of a cancellation."""
-
-    reason: str | None = None
-
-
-class CancelRunBody(CancelBody):
-    """Reason of a cancellation, and the run of the handle it is for."""
-
-    run_id: Id | None = Field(None, description="Only this run, in case the handle belongs to a newer one.")
-
-
-class ResolveBody(Body):
-    """Outcome of a tool call that waits for it."""
-
-    outcome: Literal["done", "not_done"] = Field(description="not_done: it had no effect and is repeated.")
-    result: str | None = Field(None, description="Result for the model, of a call that is done.")
-
-
-class ReasonBody(Body):
-    """Reason of a command."""
-
-    reason: str | None = Field(None, max_length=limits.REASON_CHARACTERS_MAX)
-
-
-class ReplayBody(Body):
-    """The agent that continues a session's conversation."""
-
-    agent: AgentName = Field(description="Name of the agent of the new session.")
-    compress: bool | None = Field(None, description="Replace the older part of it by a summary.")
-
-
-class BulkBody(Body):
-    """A command to many runs."""
-
-    action: Literal["pause", "resume", "cancel", "quarantine", "release"]
-    where: str = Field(
-        max_length=limits.FILTER_CHARACTERS_MAX, description="Filter of runs: agent=a,status=running,older_than=10m"
-    )
-    reason: str | None = Field(None, max_length=limits.REASON_CHARACTERS_MAX)
-    dry_run: bool | None = Field(None, description="Only list the runs; true if absent.")
-    cursor: str | None = Field(None, max_length=1_024, description="`next` of an earlier answer.")
-
-
 class ReplayLetterBody(Body):
     """Whether a dead letter may be replayed that was replayed before."""
 

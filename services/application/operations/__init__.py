@@ -1,17 +1,27 @@
 """The operations of the application, which no family has: declared in a module for each area, carried out in the module
 beside it with the use cases.
 
-    interrupts.py   declarations: names, records of input, access, routes; pure
-    handlers/       what carries them out, over the Application
+    runs.py, interrupts.py ...  declarations: names, records of input, access, routes; pure
+    handlers.py, run_handlers.py ...  what carries them out, over the Application
 
 Before: services/api/routes.py, services/cli/operations.py. After: the declarations.
 """
 
+from loomlog.services.application.operations.history import HISTORY_OPERATIONS
 from loomlog.services.application.operations.interrupts import INTERRUPT_OPERATIONS
+from loomlog.services.application.operations.residents import RESIDENT_OPERATIONS
+from loomlog.services.application.operations.runs import RUN_OPERATIONS
+from loomlog.services.application.operations.sessions import SESSION_OPERATIONS
 from loomlog.services.core.operations import AnyOperation
 from loomlog.services.families.registry import all_operations
 
-APPLICATION_OPERATIONS: tuple[AnyOperation, ...] = (*INTERRUPT_OPERATIONS,)
+APPLICATION_OPERATIONS: tuple[AnyOperation, ...] = (
+    *RUN_OPERATIONS,
+    *INTERRUPT_OPERATIONS,
+    *RESIDENT_OPERATIONS,
+    *SESSION_OPERATIONS,
+    *HISTORY_OPERATIONS,
+)
 
 
 def product_operations() -> tuple[AnyOperation, ...]:

@@ -8,15 +8,24 @@ from typing import Annotated
 from msgspec import Meta
 
 from loomlog.services.application import limits
-from loomlog.services.core.operations import PRINTABLE
 
 CURSOR_CHARACTERS_MAX = 1_024
+QUERY_CHARACTERS_MAX = 256
+"""Longest parameter of a query that has no bound of its own."""
 RunId = Annotated[str, Meta(description="Id of the run.")]
+SessionId = Annotated[str, Meta(description="Id of the session.")]
 Cursor = Annotated[str, Meta(max_length=CURSOR_CHARACTERS_MAX, description="`next` of an earlier answer.")]
 Limit = Annotated[int, Meta(ge=1, le=limits.LIST_MAX, description="Most entries of one answer.")]
-TenantFilter = Annotated[str, Meta(max_length=limits.NAME_BYTES_MAX, description="Administrators: only this tenant.")]
-EndUser = Annotated[str, Meta(max_length=limits.NAME_BYTES_MAX, pattern=PRINTABLE, description="End user.")]
-FreeReason = Annotated[str | None, Meta(description="Why; shown with the run.")]
-Reason = Annotated[
-    Annotated[str, Meta(max_length=limits.REASON_CHARACTERS_MAX)] | None, Meta(description="Why; shown with the run.")
+TenantFilter = Annotated[str, Meta(max_length=QUERY_CHARACTERS_MAX, description="Administrators: only this tenant.")]
+EndUser = Annotated[str, Meta(max_length=limits.NAME_BYTES_MAX, description="End user.")]
+Status = Annotated[
+    str,
+    Meta(
+        max_length=QUERY_CHARACTERS_MAX,
+        description="running, completed, failed, cancelled with commas between, or all.",
+    ),
 ]
+Reason = Annotated[
+    Annotated[str, Meta(max_length=limits.REASON_CHARACTERS_MAX)] | None, Meta(description="Shown with the run.")
+]
+EXAMPLE_OF_REASON = {"reason": "maintenance"}

@@ -7,7 +7,11 @@ Before: application.py. After: the handlers of each area.
 
 from typing import TYPE_CHECKING
 
+from loomlog.services.application.operations.history_handlers import HistoryHandlers
 from loomlog.services.application.operations.interrupt_handlers import InterruptHandlers
+from loomlog.services.application.operations.resident_handlers import ResidentHandlers
+from loomlog.services.application.operations.run_handlers import RunHandlers
+from loomlog.services.application.operations.session_handlers import SessionHandlers
 from loomlog.services.core.operations import Handlers
 
 if TYPE_CHECKING:
@@ -16,4 +20,5 @@ if TYPE_CHECKING:
 
 def application_handlers(application: "Application") -> Handlers:
     """Return the handler of each operation."""
-    return {**InterruptHandlers(application).by_operation()}
+    areas = (RunHandlers, InterruptHandlers, ResidentHandlers, SessionHandlers, HistoryHandlers)
+    return {operation: handler for area in areas for operation, handler in area(application).by_operation().items()}

@@ -79,7 +79,13 @@ LIST_OF_RUN = Operation(
     effect=Effect.READ,
     tag=TAG,
     unavailable_code="projection_unavailable",
-    http=(Http(route="GET /v1/runs/{run_id}/interrupts", id="list_run_interrupts", takes_tenant=False),),
+    http=(
+        Http(
+            route="GET /v1/runs/{run_id}/interrupts",
+            id="list_run_interrupts",
+            takes_tenant=False,
+        ),
+    ),
 )
 LIST = Operation(
     name="interrupt.list",

@@ -67,7 +67,7 @@ def test_every_body_has_an_example_that_it_accepts() -> None:
 
 def test_a_curl_command_has_the_address_the_token_and_an_example() -> None:
     document = build_document("1")
-    (route,) = [route for route in ROUTES if route.handler.__name__ == "post_input"]
+    (route,) = [route for route in ROUTES if route.operation_id == "post_input"]
     assert curl(route, document["components"]["schemas"]) == (
         'curl \\\n  -X POST \\\n  "http://127.0.0.1:8787/v1/runs/$RUN_ID/input" \\\n'
         '  -H "Authorization: Bearer $TOKEN" \\\n  --json \'{"text":"Look at the second file too."}\''

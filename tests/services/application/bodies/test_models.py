@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from loomlog.services.application.bodies.models import CancelBody, InputBody, MessageBody, RunBody, to_run_request
+from loomlog.services.application.bodies.models import MessageBody, RunBody, to_run_request
 from loomlog.services.application.runs.requests import check_request
 
 
@@ -98,9 +98,3 @@ def test_an_empty_id_is_as_if_it_were_not_there(model: type[MessageBody]) -> Non
 def test_wrong_types_are_refused_and_never_guessed(body: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         RunBody.model_validate(body)
-
-
-def test_the_small_bodies() -> None:
-    assert CancelBody.model_validate({}).reason is None
-    with pytest.raises(ValidationError):
-        InputBody.model_validate({"text": None})
