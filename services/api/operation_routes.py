@@ -139,8 +139,9 @@ async def _respond(
     """Carry out an operation with these fields, and return its answer as the route shows it."""
     tenant = query_text(request, "tenant") if http.takes_tenant and _has_query(request) else ""
     done = await service.application.dispatch.request(operation, caller, fields, tenant=tenant, access=http.access)
-    more = http.headers(done) if http.headers is not None else {}
-    headers = {**(position_headers(*done.positions) or {}), **more}
+    headers = position_headers(*done.positions) if done.positions else None
+    if http.headers is not None:
+        headers = {**(headers or {}), **http.headers(done)}
     if http.status == 204:
         return Response(status_code=http.status, headers=headers)
     value = http.answer(done.value) if http.answer is not None else done.value
@@ -171,7 +172,8 @@ class _FieldReader:
             if self._body:
                 body = await self._read_body(request)
             if _has_query(request):
-                for name, field in self._query.items():
+                for name in self._query.keys() & request.query_params.keys():
+                    field = self._query[name]
                     schema = self._schemas[field]
                     tabs = schema.get("pattern") == PRINTABLE_WITH_TABS
                     if text := query_text(request, name, max_length=QUERY_CHARACTERS_MAX, tabs=tabs):

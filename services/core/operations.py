@@ -363,8 +363,7 @@ class Call(Struct, Generic[InputT], frozen=True, kw_only=True):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer(Generic[OutputT]):
+class Answer(Struct, Generic[OutputT], frozen=True, kw_only=True):
     """What a handler returns."""
 
     value: OutputT

@@ -7,7 +7,6 @@ services/stream/entities/client.py.
 import json
 import math
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from loomlog.connectors.errors import ConnectorError, Transient, describe_unreachable
@@ -37,8 +36,7 @@ class Reply(Value, frozen=True, kw_only=True):
     """Position tokens of what was written."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunAnswer(Answered[OutputT]):
+class RunAnswer(Answered[OutputT], frozen=True, kw_only=True):
     """Answer of an operation to a tool call, with what its run records of it."""
 
     channels: tuple[ChannelUse, ...] = ()

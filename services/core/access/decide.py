@@ -14,11 +14,15 @@ Before: services/application/authentication.py makes a Caller from a token. Afte
 services/application.
 """
 
+from functools import lru_cache
+
 from loomlog.schemas.records import Value
 from loomlog.services.core.access.rules import Access
 from loomlog.services.core.access.scopes import ADMIN, INCLUDES, SCOPES, TENANT, USER
 from loomlog.services.core.shares import Holder
 
+SCOPE_SETS_MAX = 1_024
+"""Sets of scopes whose inclusions are remembered; tokens have far fewer."""
 DEFAULT_USER = "default"
 """User of a run that the shared token starts without naming one."""
 
@@ -81,7 +85,7 @@ class RunIdentity(Value, frozen=True, kw_only=True):
 def has_scope(caller: Caller, scope: str) -> bool:
     """Whether the caller holds the scope or one that includes it."""
     assert scope in SCOPES, f"{scope!r} is not in the catalogue of scopes"
-    return scope in caller.scopes or any(scope in INCLUDES.get(held, ()) for held in caller.scopes)
+    return scope in _with_included(caller.scopes)
 
 
 def may_call(caller: Caller, access: Access) -> bool:
@@ -90,7 +94,16 @@ def may_call(caller: Caller, access: Access) -> bool:
         return True
     if caller.is_isolated and not access.takes_isolated:
         return False
-    return not access.scopes or (any if access.is_any else all)(has_scope(caller, scope) for scope in access.scopes)
+    held = _with_included(caller.scopes)
+    return not access.scopes or (
+        not held.isdisjoint(access.scopes) if access.is_any else held.issuperset(access.scopes)
+    )
+
+
+@lru_cache(maxsize=SCOPE_SETS_MAX)
+def _with_included(scopes: frozenset[str]) -> frozenset[str]:
+    """Return scopes and what they include; every request asks several times."""
+    return scopes.union(*(INCLUDES.get(scope, frozenset()) for scope in scopes))
 
 
 def can_see(caller: Caller, owner: ResourceOwner) -> bool:
