@@ -3,7 +3,7 @@
 The classes are what services/insights/report.py returns and what the API passes on, so mypy holds both to one shape.
 Times are UTC milliseconds, money is in millionths of the currency.
 
-Before: services/api/insights_endpoints.py. After: httpx, to services/insights/web.py.
+Before: services/api/process_handlers.py. After: httpx, to services/insights/web.py.
 """
 
 import asyncio

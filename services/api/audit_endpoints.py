@@ -1,18 +1,15 @@
-"""Verifications of the log over HTTP, as server-sent events; and the newest signed checkpoints.
+"""Verifications of the log over HTTP, as server-sent events.
 
-Before: log_routes.py. After: services/application/log/audits.py.
+Before: operator_routes.py. After: services/application/log/audits.py.
 """
 
 from starlette.requests import Request
 
 from loomlog.services.api.event_stream import EventStream
-from loomlog.services.api.request_parsing import CONTROL_BODY_MAX, json_body, query_integer
-from loomlog.services.api.responses import JsonResponse, json_response
+from loomlog.services.api.request_parsing import CONTROL_BODY_MAX, json_body
 from loomlog.services.api.route import AsgiResponse
 from loomlog.services.api.service import Service
 from loomlog.services.application.bodies.models import VerifyBody
-from loomlog.services.application.log.audits import CHECKPOINTS_MAX
-from loomlog.services.application.log.json_types import CheckpointList
 from loomlog.services.application.log.verifier import VerificationRequest
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.times import parse_time_ms
@@ -30,8 +27,3 @@ async def verify_log(service: Service, caller: Caller, request: Request) -> Asgi
         follow_blobs=body.blobs is not False,
     )
     return EventStream(service.application.audits.verify(caller, verification), with_ids=False)
-
-
-async def list_checkpoints(service: Service, caller: Caller, request: Request) -> JsonResponse[CheckpointList]:
-    limit = query_integer(request, "limit", 1, minimum=1, maximum=CHECKPOINTS_MAX)
-    return json_response(await service.application.audits.checkpoints(caller, limit=limit))

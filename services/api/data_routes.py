@@ -7,28 +7,11 @@ from loomlog.services.api import document_endpoints, erasure_endpoints, snapshot
 from loomlog.services.api.request_shares import Takes
 from loomlog.services.api.route import SNAPSHOT_PATH, SNAPSHOTS_PATH, QueryParameter, Route
 from loomlog.services.application.answers.state_files import State, StateFileContent
-from loomlog.services.application.bodies.models import ErasureBody, RestoreBody, SnapshotBody
+from loomlog.services.application.bodies.models import RestoreBody
 from loomlog.services.core.access.rules import PUBLIC, requires
 from loomlog.services.core.access.scopes import ADMIN
 
 DATA_ROUTES: tuple[Route, ...] = (
-    Route(
-        method="POST",
-        path=SNAPSHOTS_PATH,
-        access=requires(ADMIN),
-        handler=snapshot_endpoints.create_snapshot,
-        summary="Create a state file: everything, or a tenant, as one file that another installation can restore.",
-        status=201,
-        body=SnapshotBody,
-        body_optional=True,
-    ),
-    Route(
-        method="GET",
-        path=SNAPSHOTS_PATH,
-        access=requires(ADMIN),
-        handler=snapshot_endpoints.list_snapshots,
-        summary="List the stored state files, newest first.",
-    ),
     Route(
         method="POST",
         path=f"{SNAPSHOTS_PATH}/restore",
@@ -55,14 +38,6 @@ DATA_ROUTES: tuple[Route, ...] = (
         handler=snapshot_endpoints.get_snapshot,
         response=StateFileContent,
         summary="Get a stored state file with its content.",
-    ),
-    Route(
-        method="DELETE",
-        path=SNAPSHOT_PATH,
-        access=requires(ADMIN),
-        handler=snapshot_endpoints.remove_snapshot,
-        summary="Delete a stored state file. Idempotent.",
-        status=204,
     ),
     Route(
         method="POST",
@@ -93,23 +68,6 @@ DATA_ROUTES: tuple[Route, ...] = (
             QueryParameter(name="tenant", description="Required: the tenant of the subject."),
             QueryParameter(name="subject", description="A user_id, or (tenant) for runs that name no user."),
         ),
-    ),
-    Route(
-        method="POST",
-        path="/v1/_erasure",
-        access=requires(ADMIN),
-        handler=erasure_endpoints.erase_subject,
-        takes_instead=Takes.WAIT,
-        summary="Erase the encrypted content of a subject, with dry_run false and confirm; otherwise only report it.",
-        body=ErasureBody,
-        query=(QueryParameter(name="tenant", description="Required: the tenant of the subject."),),
-    ),
-    Route(
-        method="POST",
-        path="/v1/_erasure/rewrap",
-        access=requires(ADMIN),
-        handler=erasure_endpoints.rewrap_keys,
-        summary="Encrypt the keys of subjects with the current installation key.",
     ),
     Route(
         method="GET",

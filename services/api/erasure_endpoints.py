@@ -1,232 +1,25 @@
-"""Erasure of a subject over HTTP, in the formats of reference surfaces 1.8; fields that we add are additive.
+"""The report of a subject over HTTP, and without a subject those of a tenant: two operations of one route.
 
-A missing count was not examined; 0 was examined, and nothing was found. Nothing is erased unless dry_run is false and
-confirm repeats the subject. The tenant must always be in the query: an administrator belongs to no single tenant.
-
-Before: routes.py. After: services/application/admin/erasure.py.
+Before: data_routes.py. After: services/application/operations/erasure.py.
 """
 
 from starlette.requests import Request
 
-from loomlog.projections.frames.frame_json import format_rfc3339
-from loomlog.schemas.position import Position
-from loomlog.services.api.request_parsing import json_body, query_text
-from loomlog.services.api.responses import POSITION_HEADER, JsonResponse, json_response, position_headers
+from loomlog.services.api.request_parsing import query_text
+from loomlog.services.api.responses import JsonResponse, json_response
 from loomlog.services.api.service import Service
-from loomlog.services.application.admin.erasure import NOT_EXAMINED, ErasureReport, KeyView
-from loomlog.services.application.admin.memory_erasure import OF_INDEX, VERSIONS
-from loomlog.services.application.answers.erasure import (
-    ErasureExamination,
-    ErasureRecord,
-    ErasureResult,
-    KeysRewrapped,
-    ReadableCounts,
-    Residue,
-    SubjectKey,
-    SubjectList,
-    SubjectReport,
-    UncoveredContent,
-)
-from loomlog.services.application.bodies.models import ErasureBody
+from loomlog.services.application.answers.erasure import SubjectList, SubjectReport
+from loomlog.services.application.operations.erasure import LIST_SUBJECTS, REPORT
 from loomlog.services.core.access.decide import Caller
-from loomlog.services.core.refusals import Refused
-from loomlog.services.core.subjects import Erasure
-from loomlog.services.stream.global_tables.global_table import PARTITION
-
-BODY_MAX = 64 * 1024
+from loomlog.services.core.operations import AnyOperation
 
 
 async def report_subject(
     service: Service, caller: Caller, request: Request
 ) -> JsonResponse[SubjectReport] | JsonResponse[SubjectList]:
     """Return a subject's report; without a subject, every subject in the tenant that has or had a key."""
-    erasing = service.application.erasure
-    tenant, subject = query_text(request, "tenant"), query_text(request, "subject")
-    if not subject:
-        subjects: SubjectList = {"tenant": tenant, "subjects": await erasing.subjects(caller, tenant)}
-        return json_response(subjects)
-    return json_response(report_json(await erasing.report(caller, tenant, subject)))
-
-
-async def erase_subject(service: Service, caller: Caller, request: Request) -> JsonResponse[ErasureResult]:
-    body = await json_body(request, ErasureBody, limit=BODY_MAX)
-    erasing = service.application.erasure
-    tenant = query_text(request, "tenant")
-    if body.dry_run is not False:
-        preview = await erasing.preview(caller, tenant, body.subject)
-        return json_response(_erasure_result(preview, deleted={}))
-    if body.confirm != body.subject:
-        raise Refused("confirm_mismatch", "confirm must repeat the subject; nothing was erased")
-    erased = await erasing.erase(caller, tenant, body.subject, reason=body.reason or "")
-    record, before = erased.erasure.record, erased.report_before
-    deleted = {
-        "keys": len(record.key_ids),
-        "frames": before.findings.frames_encrypted,
-        "blobs": before.findings.blobs_encrypted,
-        **_entity_counts(before),
-        **erased.memory.counts,
-    }
-    result = _erasure_result(before, deleted=deleted)
-    result["dry_run"] = False
-    result["erasure_id"] = record.erasure_id
-    result["cancelled_runs"] = list(erased.cancelled)
-    result["tier2_uncovered"] = _in_clear_json(before)
-    result["incomplete"] = erased.memory.errors
-    return json_response(result, headers={POSITION_HEADER: erased.position})
-
-
-async def rewrap_keys(service: Service, caller: Caller, request: Request) -> JsonResponse[KeysRewrapped]:
-    positions = await service.application.erasure.rewrap_keys(caller)
-    return json_response({"wrapped": len(positions)}, headers=position_headers(*positions[-1:]))
-
-
-def report_json(erasure_report: ErasureReport) -> SubjectReport:
-    """Return the current state of a subject as JSON."""
-    examined = erasure_report.findings
-    covered = {
-        # Without encryption the topic of keys is not read, so the number of keys is unknown.
-        **({"keys": sum(key.erasure is None for key in erasure_report.keys)} if erasure_report.is_encrypted else {}),
-        "runs": examined.runs,
-        "live_runs": examined.live_runs,
-        "events": examined.events,
-        "frames": examined.frames_encrypted,
-        "blobs": examined.blobs_encrypted,
-        **_entity_counts(erasure_report),
-        **examined.memory.counts,
-    }
-    total = examined.frames_encrypted + examined.blobs_encrypted
-    total += 0 if examined.entities is None else examined.entities.events
-    total += sum(examined.memory.counts.get(name, 0) for name in OF_INDEX.values())
-    return {
-        **_result_json(erasure_report),
-        "encrypted": erasure_report.is_encrypted,
-        "tier1_covered": {
-            "counts": covered,
-            "total": total,
-        },
-        "tier2_uncovered": _in_clear_json(erasure_report),
-        "keys": [_key_json(key, erasure_report.keys_topic) for key in erasure_report.keys],
-        "erasures": [_erasure_json(erasure, erasure_report.keys_topic) for erasure in erasure_report.erasures],
-    }
-
-
-def _result_json(erasure_report: ErasureReport) -> ErasureExamination:
-    examined = erasure_report.findings
-    residue: Residue = {
-        # Content that an erasure leaves readable; events stay in the log as bytes that cannot be decrypted.
-        "rows": examined.frames_in_clear + examined.memory.in_clear,
-        "scopes": int(examined.memory.in_clear > 0),
-        "sessions_examined": len(examined.sessions),
-        "truncated": examined.truncated,
-        **_readable_counts(erasure_report),
-    }
-    return {
-        "tenant": erasure_report.tenant,
-        "subject": erasure_report.subject,
-        "known": erasure_report.is_known,
-        "residue": residue,
-        "tier3_residue": residue,
-        "errors": examined.errors,
-        "notes": list(NOT_EXAMINED),
-    }
-
-
-def _erasure_result(erasure_report: ErasureReport, *, deleted: dict[str, int]) -> ErasureResult:
-    """The result of a dry run."""
-    examined = _result_json(erasure_report)
-    return {
-        "tenant": examined["tenant"],
-        "subject": examined["subject"],
-        "known": examined["known"],
-        "residue": examined["residue"],
-        "tier3_residue": examined["tier3_residue"],
-        "errors": examined["errors"],
-        "notes": examined["notes"],
-        "dry_run": True,
-        "deleted": deleted,
-        "retained": _retained_json(erasure_report),
-    }
-
-
-def _in_clear_json(erasure_report: ErasureReport) -> UncoveredContent:
-    """Count the content that no erasure makes unreadable, because no key encrypts it."""
-    examined = erasure_report.findings
-    counts = {"frames": examined.frames_in_clear, "blobs": examined.blobs_in_clear}
-    if VERSIONS in examined.memory.counts:
-        counts[VERSIONS] = examined.memory.in_clear
-    return {"counts": counts, "total": examined.in_clear, "runs": examined.runs_in_clear}
-
-
-def _entity_counts(erasure_report: ErasureReport) -> dict[str, int]:
-    """Count what other families hold under keys of the subject; nothing where it was not examined."""
-    entities = erasure_report.findings.entities
-    return {} if entities is None else {"entity_events": entities.events, "aggregates": entities.aggregates}
-
-
-def _readable_counts(erasure_report: ErasureReport) -> ReadableCounts:
-    """Count what other families hold of the subject in clear and no erasure removes, apart from content of its own."""
-    entities = erasure_report.findings.entities
-    return {} if entities is None else {"events_naming": entities.named, "definitions": entities.definitions}
-
-
-def _retained_json(erasure_report: ErasureReport) -> dict[str, str]:
-    """Return what an erasure retains, with the reasons."""
-    kept = {
-        "events": f"{erasure_report.findings.events} events stay in the log, so that its chain verifies; what is "
-        "encrypted in them cannot be read without its key"
-    }
-    examined = erasure_report.findings
-    if examined.entities is not None and examined.entities.events:
-        kept["entity_events"] = (
-            f"{examined.entities.events} events of {examined.entities.aggregates} aggregates stay in "
-            "the log, and their rows; what is encrypted in them cannot be read without its key"
-        )
-    if examined.entities is not None and examined.entities.named:
-        kept["events_naming"] = f"{examined.entities.named} events of aggregates name the user, and stay readable"
-    if examined.entities is not None and examined.entities.definitions:
-        kept["definitions"] = (
-            f"{examined.entities.definitions} versions of definitions that its runs wrote stay readable, with their "
-            "prompts and descriptions, because they are the tenant's: delete what should be used no more"
-        )
-    if examined.memory.counts.get(VERSIONS):
-        kept[VERSIONS] = (
-            f"{examined.memory.counts[VERSIONS]} changes of its memory stay as rows for 30 days and in the log, with "
-            "the names of their keys; what is encrypted in them cannot be read without its key"
-        )
-    if examined.memory.in_clear:
-        kept["memory_in_clear"] = (
-            f"{examined.memory.in_clear} values of its memory are stored in plaintext and stay in its history: no key "
-            "encrypts them, so an erasure cannot remove them"
-        )
-    if examined.frames_in_clear + examined.blobs_in_clear:
-        imported_note = (
-            f" ({examined.imported_in_clear} of them imported from a file)" if examined.imported_in_clear else ""
-        )
-        kept["in_clear"] = (
-            f"{examined.frames_in_clear + examined.blobs_in_clear} texts in {examined.runs_in_clear} "
-            f"runs{imported_note} are stored in plaintext and "
-            "stay readable: no key encrypts them, so an erasure cannot remove them"
-        )
-    if not erasure_report.is_encrypted:
-        kept["everything"] = "content is not encrypted here: LOOMLOG_ENCRYPTION_KEY is not set"
-    return kept
-
-
-def _key_json(key: KeyView, topic: str) -> SubjectKey:
-    erasure = key.erasure
-    return {
-        "key_id": key.key_id,
-        "made_at": None if key.made_at_ms is None else format_rfc3339(key.made_at_ms),
-        "erased": erasure is not None,
-        "erasure": None if erasure is None else _erasure_json(erasure, topic),
-    }
-
-
-def _erasure_json(erasure: Erasure, topic: str) -> ErasureRecord:
-    return {
-        "erasure_id": erasure.record.erasure_id,
-        "at": format_rfc3339(erasure.record.at_ms),
-        "by": erasure.record.by,
-        "reason": erasure.record.reason,
-        "position": str(Position(topic=topic, partition=PARTITION, offset=erasure.offset)),
-    }
+    fields = {"tenant": query_text(request, "tenant")}
+    operation: AnyOperation = LIST_SUBJECTS
+    if subject := query_text(request, "subject"):
+        operation, fields = REPORT, {**fields, "subject": subject}
+    return json_response((await service.application.dispatch.request(operation, caller, fields)).value)

@@ -1,13 +1,11 @@
-"""The routes of the history: the past state, replay, comparison, export and fork of a run; the events of the log.
+"""The routes of the history: the past state, replay, comparison, export and fork of a run.
 
-Before: routes.py. After: history_endpoints.py, event_endpoints.py.
+Before: routes.py. After: history_endpoints.py.
 """
 
-from loomlog.services.api import event_endpoints, history_endpoints, run_endpoints
+from loomlog.services.api import history_endpoints, run_endpoints
 from loomlog.services.api.request_shares import Takes
 from loomlog.services.api.route import (
-    CURSOR_PARAMETER,
-    LIMIT_PARAMETER,
     RUN_PATH,
     STATUS_PARAMETER,
     TENANT_PARAMETER,
@@ -62,31 +60,5 @@ HISTORY_ROUTES: tuple[Route, ...] = (
         summary="Follow the states of a user's runs: stream_open, then run_state; closed after 30 minutes.",
         is_stream=True,
         query=(STATUS_PARAMETER, QueryParameter(name="agent", description="Name of the agent."), TENANT_PARAMETER),
-    ),
-    Route(
-        method="GET",
-        path="/v1/events",
-        access=own_data(RUNS_READ),
-        handler=event_endpoints.list_events,
-        refusal_statuses=(404,),
-        summary="List records of the log.",
-        query=(
-            QueryParameter(name="run_id", description="Events of this run."),
-            QueryParameter(name="type", description="Name of the event, for example RunStarted."),
-            QueryParameter(
-                name="partition", description="Number of the partition.", schema={"type": "integer", "minimum": 0}
-            ),
-            QueryParameter(name="from", description="Offset (with partition) or time (RFC 3339), included."),
-            QueryParameter(name="to", description="Offset (with partition) or time (RFC 3339), not included."),
-            LIMIT_PARAMETER,
-            CURSOR_PARAMETER,
-        ),
-    ),
-    Route(
-        method="GET",
-        path="/v1/events/{topic}/{partition}/{offset}",
-        access=own_data(RUNS_READ),
-        handler=event_endpoints.get_event,
-        summary="Get a record of the log; `stale` marks one of a fenced owner.",
     ),
 )

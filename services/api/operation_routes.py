@@ -1,7 +1,7 @@
 """The routes of operations, made from their declarations; none is written here by name.
 
-Path parameters are input fields, those of the query too, and the fields of a body. A parameter of the query is text and
-becomes what its field is; an empty one is absent. A number or word that its field does not take is refused by the
+Path parameters are input fields, those of the query too, and the fields of a body. A parameter is text and becomes what
+its field is; an empty one of the query is absent. A number or word that its field does not take is refused by the
 sentence that refuses it in a body. Operations that share a route are told apart by `op` in its body, as in a tool.
 
 Before: routes.py. After: services/application/dispatch.py.
@@ -138,7 +138,7 @@ async def _respond(
 ) -> Response:
     """Carry out an operation with these fields, and return its answer as the route shows it."""
     tenant = query_text(request, "tenant") if http.takes_tenant and _has_query(request) else ""
-    done = await service.application.dispatch.request(operation, caller, fields, tenant=tenant, access=http.access)
+    done = await service.dispatch(operation).request(operation, caller, fields, tenant=tenant, access=http.access)
     headers = position_headers(*done.positions) if done.positions else None
     if http.headers is not None:
         headers = {**(headers or {}), **http.headers(done)}
@@ -213,13 +213,13 @@ class _FieldReader:
         """Add the fields that are in the path."""
         if not self._http.parts_escaped:
             for name, field in self._path.items():
-                fields[field] = str(request.path_params[name])
+                fields[field] = _typed(str(request.path_params[name]), self._schemas[field])
             return
         raw = (request.scope.get("raw_path") or b"").partition(b"?")[0].decode("ascii", "replace")
         parts = raw.split("/", self._splits)
         for place, field in self._places:
             if place < len(parts):
-                fields[field] = unquote(parts[place])
+                fields[field] = _typed(unquote(parts[place]), self._schemas[field])
 
 
 def _has_query(request: Request) -> bool:

@@ -1,14 +1,13 @@
-"""The routes of policies for many runs: client tools, spending and its limits, repairs.
+"""The routes of policies for many runs: client tools, spending and its limits.
 
-Before: routes.py. After: client_endpoints.py, budget_endpoints.py.py,
-repair_endpoints.py.
+Before: routes.py. After: client_endpoints.py, budget_endpoints.py.
 """
 
-from loomlog.services.api import budget_endpoints, client_endpoints, repair_endpoints
+from loomlog.services.api import budget_endpoints, client_endpoints
 from loomlog.services.api.route import TENANT_PARAMETER, QueryParameter, Route
-from loomlog.services.application.bodies.models import LimitBody, RepairBody
+from loomlog.services.application.bodies.models import LimitBody
 from loomlog.services.core.access.rules import own_data, requires
-from loomlog.services.core.access.scopes import ADMIN, RUNS_CREATE, RUNS_READ
+from loomlog.services.core.access.scopes import RUNS_CREATE, RUNS_READ
 from loomlog.services.core.access.scopes import TENANT as TENANT_SCOPE
 
 POLICY_ROUTES: tuple[Route, ...] = (
@@ -65,22 +64,5 @@ POLICY_ROUTES: tuple[Route, ...] = (
             QueryParameter(name="scope_id", description="The user."),
         ),
         status=204,
-    ),
-    Route(
-        method="GET",
-        path="/v1/_repair",
-        access=requires(ADMIN),
-        handler=repair_endpoints.show_aggregate,
-        refusal_statuses=(404,),
-        summary="Show an aggregate as far as it can be folded, and why it is quarantined.",
-        query=(QueryParameter(name="aggregate", description="Its full id: <family>:<tenant>/<name>."),),
-    ),
-    Route(
-        method="POST",
-        path="/v1/_repair",
-        access=requires(ADMIN),
-        handler=repair_endpoints.repair_aggregate,
-        summary="Restate an aggregate, which ends its quarantine.",
-        body=RepairBody,
     ),
 )

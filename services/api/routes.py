@@ -15,7 +15,6 @@ from loomlog.services.api.channel_routes import CHANNEL_ROUTES
 from loomlog.services.api.data_routes import DATA_ROUTES
 from loomlog.services.api.definition_run_routes import DEFINITION_RUN_ROUTES
 from loomlog.services.api.history_routes import HISTORY_ROUTES
-from loomlog.services.api.log_routes import LOG_ROUTES
 from loomlog.services.api.mcp.routes import MCP_ROUTES
 from loomlog.services.api.memory_feed_routes import MEMORY_FEED_ROUTES
 from loomlog.services.api.operation_routes import operation_routes
@@ -33,7 +32,6 @@ ROUTES: tuple[Route, ...] = (
     *OPERATOR_ROUTES,
     *POLICY_ROUTES,
     *DATA_ROUTES,
-    *LOG_ROUTES,
     *DEFINITION_RUN_ROUTES,
     *MEMORY_FEED_ROUTES,
     *WEBHOOK_ROUTES,

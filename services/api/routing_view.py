@@ -3,7 +3,7 @@
 What the runtimes learn from calls and probes reaches this process over the log
 (services/stream/global_tables/providers.py); this process calls no provider for these views.
 
-Before: operator_endpoints.py. After: connectors/configuration, services/core/availability.py.
+Before: process_handlers.py. After: connectors/configuration, services/core/availability.py.
 """
 
 from collections.abc import Mapping

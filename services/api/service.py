@@ -14,16 +14,21 @@ from loomlog.connectors.configuration.providers import Provider
 from loomlog.connectors.protocols import Model
 from loomlog.services.api.mcp.sessions import Sessions
 from loomlog.services.api.metrics import Metrics
+from loomlog.services.api.process_handlers import ProcessHandlers
 from loomlog.services.api.request_shares import RequestShares
 from loomlog.services.api.shared_insights import SharedInsights
-from loomlog.services.application.application import Application, clock_ms
+from loomlog.services.application.application import Application, clock_ms, new_token
 from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.bootstrap import Readiness
+from loomlog.services.application.dispatch import Dispatch
 from loomlog.services.application.errors import RETRY_SOON_S
+from loomlog.services.application.operations.process import PROCESS_OPERATIONS
+from loomlog.services.core.operations import AnyOperation
 from loomlog.services.core.refusals import Refused
 from loomlog.services.web.static_files import WebPage
 
 DISTRIBUTION = "loomlog"
+OF_PROCESS = frozenset(PROCESS_OPERATIONS)
 
 
 def installed_version() -> str:
@@ -74,6 +79,15 @@ class Service:
     """Hosts that the network tools may reach."""
     own_hosts: frozenset[str] = frozenset()
     """Hosts, with and without port, of the configured addresses of this API."""
+    process_dispatch: Dispatch = field(init=False)
+    """Carries out the operations on what this process knows by itself."""
+
+    def __post_init__(self) -> None:
+        self.process_dispatch = Dispatch(ProcessHandlers(self).by_operation(), clock_ms=clock_ms, new_token=new_token)
+
+    def dispatch(self, operation: AnyOperation) -> Dispatch:
+        """Return what carries out an operation. Raises Refused(starting) for one of the application or of a family."""
+        return self.process_dispatch if operation in OF_PROCESS else self.application.dispatch
 
     @property
     def application(self) -> Application:

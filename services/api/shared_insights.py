@@ -3,7 +3,7 @@
 A page of charts asks for it every two seconds, and so does everybody who has one open; insights itself has one loop,
 which also reads its topic.
 
-Before: insights_endpoints.py. After: connectors/http/insights_report.py.
+Before: process_handlers.py. After: connectors/http/insights_report.py.
 """
 
 import asyncio

@@ -20,15 +20,13 @@ from loomlog.services.api.request_parsing import json_body, query_flag, query_te
 from loomlog.services.api.responses import JSON_MEDIA_TYPE, JsonResponse, json_response, position_headers
 from loomlog.services.api.service import Service
 from loomlog.services.application import limits
-from loomlog.services.application.answers.state_files import Restored, StateFileList
-from loomlog.services.application.bodies.models import RestoreBody, SnapshotBody
+from loomlog.services.application.answers.state_files import Restored
+from loomlog.services.application.bodies.models import RestoreBody
 from loomlog.services.application.errors import bad_request
-from loomlog.services.application.queries.json_types import StateFile
 from loomlog.services.application.transfer.restore import RestoreResult
-from loomlog.services.application.transfer.state_files import StateFileRequest, left_out_json
+from loomlog.services.application.transfer.state_files import left_out_json
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.refusals import Refused
-from loomlog.services.core.times import parse_time_ms
 from loomlog.services.stream.archive.state_file import SUFFIX, BrokenStateFile, StateWriter
 from loomlog.services.stream.archive.state_reader import decompressed
 
@@ -38,23 +36,6 @@ SPOOL_BYTES = 8 * 1024 * 1024
 CHUNK_BYTES = 64 * 1024
 GZIP = "gzip"
 NO_EFFECT = "include_history has no effect at a restore: what is in the file is taken in"
-
-
-async def create_snapshot(service: Service, caller: Caller, request: Request) -> JsonResponse[StateFile]:
-    body = await json_body(request, SnapshotBody, limit=BODY_MAX, optional=True)
-    since = body.include_history_since
-    file_request = StateFileRequest(
-        label=body.label or "",
-        tenant=body.tenant or "",
-        include_history=body.include_history is not False,
-        since_ms=parse_time_ms("include_history_since", since) if since else 0,
-        max_bytes=body.max_bytes or limits.STATE_FILE_BYTES_MAX,
-    )
-    return json_response(await service.application.backups.create(caller, file_request), status=201)
-
-
-async def list_snapshots(service: Service, caller: Caller, request: Request) -> JsonResponse[StateFileList]:
-    return json_response({"entries": await service.application.backups.list(caller)})
 
 
 async def get_snapshot(service: Service, caller: Caller, request: Request) -> Response:
@@ -78,11 +59,6 @@ async def export_snapshot(service: Service, caller: Caller, request: Request) ->
         headers["content-encoding"] = GZIP
         return StreamingResponse(_stream_file(file, file), media_type=JSON_MEDIA_TYPE, headers=headers)
     return StreamingResponse(_stream_file(file, decompressed(file)), media_type=JSON_MEDIA_TYPE, headers=headers)
-
-
-async def remove_snapshot(service: Service, caller: Caller, request: Request) -> Response:
-    await service.application.backups.remove(caller, request.path_params["snapshot_id"])
-    return Response(status_code=204)
 
 
 async def restore_snapshot(service: Service, caller: Caller, request: Request) -> JsonResponse[Restored]:

@@ -122,18 +122,29 @@ FAMILY_COMMANDS: Mapping[str, str] = {
 }
 """Families of every installation that have commands, with their summary: kept here, so that the help imports none."""
 WRITTEN_GROUPS: Mapping[str, str] = {
+    "agent": "agents",
+    "aggregate": "repair",
+    "audit": "audit",
     "budget": "limits",
     "channel": "channels",
     "consolidation": "memory",
     "database": "memory",
+    "dead_letter": "dlq",
     "definition": "defs",
+    "erasure": "subjects",
+    "installation": "status",
     "interrupt": "inbox",
+    "log": "events",
     "memory": "memory",
+    "model": "routing",
     "pause": "pause",
+    "preset": "presets",
+    "projection": "projections",
     "resident": "runs",
     "run": "runs",
     "schedule": "schedules",
     "session": "runs",
+    "state_file": "backup",
     "webhook": "webhooks",
 }
 """Families and areas of the application whose commands are written by hand, with their group; the groups of other

@@ -1,6 +1,6 @@
 """JSON of the answers about a subject: what an installation holds of it, and its erasure.
 
-Before: erasure_endpoints.py. After: openapi.py.
+Before: services/application/admin/erasure_json.py. After: openapi.py.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """JSON of the answers about the process, its models, its agents and its configuration layers.
 
-Before: operator_endpoints.py and those beside it, routing_view.py. After: openapi.py.
+Before: services/api/process_handlers.py, services/api/operator_endpoints.py. After: openapi.py.
 """
 
 from collections.abc import Mapping

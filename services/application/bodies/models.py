@@ -231,18 +231,6 @@ class ForkBody(Body):
     )
 
 
-class ReplayLetterBody(Body):
-    """Whether a dead letter may be replayed that was replayed before."""
-
-    again: bool | None = Field(None, description="true: also if it was replayed before.")
-
-
-class AcknowledgeLetterBody(Body):
-    """Why nothing more is needed of a dead letter."""
-
-    reason: str = Field("", max_length=limits.REASON_CHARACTERS_MAX, description="Kept in the log and shown.")
-
-
 class VerifyBody(Body):
     """What to verify; everything when empty."""
 
@@ -272,37 +260,6 @@ class LimitBody(Body):
     soft_limit_micros: int | None = Field(None, ge=0, le=AMOUNT_MAX, description="Millionths of the currency.")
     hard_limit_micros: int | None = Field(None, ge=0, le=AMOUNT_MAX, description="The same; never exceeded.")
     strict: bool | None = Field(None, description="hard_limit is never exceeded: the worst case of a call must fit.")
-
-
-class RepairBody(Body):
-    """An aggregate to restate."""
-
-    aggregate: str = Field(max_length=2 * limits.NAME_BYTES_MAX, description="Its full id: <family>:<tenant>/<name>.")
-    state: dict[str, Any] | None = Field(
-        None, description="The state, in the form of GET /v1/_repair; the last one that could be folded if absent."
-    )
-    reason: str | None = Field(None, max_length=limits.REASON_CHARACTERS_MAX)
-
-
-class ErasureBody(Body):
-    """The subject to erase."""
-
-    subject: str = Field(min_length=1, max_length=limits.NAME_BYTES_MAX, description="A user_id, or (tenant).")
-    dry_run: bool | None = Field(None, description="true if absent: only report what would be erased.")
-    confirm: str | None = Field(None, max_length=limits.NAME_BYTES_MAX, description="The subject, repeated.")
-    reason: str | None = Field(None, max_length=limits.REASON_CHARACTERS_MAX)
-
-
-class SnapshotBody(Body):
-    """Content of a state file; everything if empty."""
-
-    label: str | None = Field(None, max_length=limits.NAME_BYTES_MAX)
-    tenant: str | None = Field(None, max_length=limits.NAME_BYTES_MAX, description="Only of this tenant.")
-    include_history: bool | None = Field(
-        None, description="false: only live runs, and the runs they continue. All runs if absent."
-    )
-    include_history_since: str | None = Field(None, description="Leave out runs that ended before (RFC 3339).")
-    max_bytes: int | None = Field(None, ge=1, le=limits.STATE_FILE_BYTES_MAX, description="Refuse a larger file.")
 
 
 class RestoreBody(Body):

@@ -1,6 +1,6 @@
 """One line of `loomlog doctor` and of GET /v1/_doctor.
 
-Before: components.py makes them. After: services/cli/doctor/doctor.py and services/api/health_endpoints.py show them.
+Before: components.py makes them. After: services/cli/doctor/doctor.py and services/api/process_handlers.py show them.
 """
 
 from dataclasses import dataclass

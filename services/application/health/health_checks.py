@@ -5,7 +5,7 @@ What only the machine of a process knows (its children, their logs, the metrics 
 Each part is asked separately and within CHECK_WAIT_S: one that does not answer is a line, and the others still are too.
 A report is shared by all requests of SHARED_S.
 
-Before: services/api/health_endpoints.py. After: components.py.
+Before: services/api/process_handlers.py. After: components.py.
 """
 
 import asyncio

@@ -7,7 +7,7 @@
 A verification reads the whole log, so one at a time runs in a process, with readers of its own. It ends with its
 stream: when the client leaves, when the process stops, and after VERIFICATION_MAX_S.
 
-Before: services/api/audit_endpoints.py. After: verifier.py.
+Before: services/api/audit_endpoints.py, services/application/operations/log_handlers.py. After: verifier.py.
 """
 
 import asyncio

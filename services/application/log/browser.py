@@ -6,7 +6,7 @@ are decrypted as in the audit view, and content of erased subjects stays erased.
 
 Not chosen: pages over all partitions. Offsets of different partitions have no order, and a page would scan all of them.
 
-Before: services/api/log_endpoints.py. After: records.py, services/application/queries/log_window.py.
+Before: services/application/operations/log_handlers.py. After: records.py, services/application/queries/log_window.py.
 """
 
 import asyncio

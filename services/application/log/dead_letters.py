@@ -8,7 +8,8 @@ request gets the first answer. What cannot be decoded here would only become a d
 until a newer version can read it; a letter of which nothing more is needed is acknowledged by a record of its own
 (DeadLetterAcknowledged). A letter is open until it is replayed or acknowledged.
 
-Before: services/api/dead_letter_endpoints.py, services/cli/log/dead_letters.py. After: records.py, connectors/kafka.
+Before: services/application/operations/log_handlers.py, services/cli/log/dead_letters.py. After: records.py,
+connectors/kafka.
 """
 
 import asyncio

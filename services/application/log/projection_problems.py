@@ -3,7 +3,8 @@
 A record that could not be projected is a row with the reason (projections/problems.py). An aggregate is quarantined by
 its owner, or halted by the projector at such a record; GET /v1/_repair shows one of them.
 
-Before: services/api/operator_endpoints.py, services/cli/log/projections.py. After: projections/problems.py.
+Before: services/application/operations/projection_handlers.py, services/cli/log/projections.py. After:
+projections/problems.py.
 """
 
 import asyncio

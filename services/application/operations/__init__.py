@@ -7,11 +7,17 @@ beside it with the use cases.
 Before: services/api/routes.py, services/cli/operations.py. After: the declarations.
 """
 
+from loomlog.services.application.operations.aggregates import AGGREGATE_OPERATIONS
+from loomlog.services.application.operations.erasure import ERASURE_OPERATIONS
 from loomlog.services.application.operations.history import HISTORY_OPERATIONS
 from loomlog.services.application.operations.interrupts import INTERRUPT_OPERATIONS
+from loomlog.services.application.operations.log import LOG_OPERATIONS
+from loomlog.services.application.operations.process import PROCESS_OPERATIONS
+from loomlog.services.application.operations.projections import PROJECTION_OPERATIONS
 from loomlog.services.application.operations.residents import RESIDENT_OPERATIONS
 from loomlog.services.application.operations.runs import RUN_OPERATIONS
 from loomlog.services.application.operations.sessions import SESSION_OPERATIONS
+from loomlog.services.application.operations.state_files import STATE_FILE_OPERATIONS
 from loomlog.services.core.operations import AnyOperation
 from loomlog.services.families.registry import all_operations
 
@@ -21,12 +27,17 @@ APPLICATION_OPERATIONS: tuple[AnyOperation, ...] = (
     *RESIDENT_OPERATIONS,
     *SESSION_OPERATIONS,
     *HISTORY_OPERATIONS,
+    *PROJECTION_OPERATIONS,
+    *LOG_OPERATIONS,
+    *AGGREGATE_OPERATIONS,
+    *ERASURE_OPERATIONS,
+    *STATE_FILE_OPERATIONS,
 )
 
 
 def product_operations() -> tuple[AnyOperation, ...]:
-    """Return all operations: those of the application, then those of the families of this process.
+    """Return all operations: those of the process, of the application, and of the families of this process.
 
     Raises FamilyProblem.
     """
-    return (*APPLICATION_OPERATIONS, *all_operations())
+    return (*PROCESS_OPERATIONS, *APPLICATION_OPERATIONS, *all_operations())

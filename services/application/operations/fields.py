@@ -1,4 +1,4 @@
-"""Fields that operations of several areas take.
+"""Fields and tags of operations of several areas.
 
 Before: the declarations of each area. After: services/core/operation_input.py reads them.
 """
@@ -8,7 +8,9 @@ from typing import Annotated
 from msgspec import Meta
 
 from loomlog.services.application import limits
+from loomlog.services.core.operations import Tag
 
+PROCESS_TAG = Tag(name="Operations", description="Health, metrics, routing and availability of models.")
 CURSOR_CHARACTERS_MAX = 1_024
 QUERY_CHARACTERS_MAX = 256
 """Longest parameter of a query that has no bound of its own."""

@@ -7,11 +7,16 @@ Before: application.py. After: the handlers of each area.
 
 from typing import TYPE_CHECKING
 
+from loomlog.services.application.operations.aggregate_handlers import AggregateHandlers
+from loomlog.services.application.operations.erasure_handlers import ErasureHandlers
 from loomlog.services.application.operations.history_handlers import HistoryHandlers
 from loomlog.services.application.operations.interrupt_handlers import InterruptHandlers
+from loomlog.services.application.operations.log_handlers import LogHandlers
+from loomlog.services.application.operations.projection_handlers import ProjectionHandlers
 from loomlog.services.application.operations.resident_handlers import ResidentHandlers
 from loomlog.services.application.operations.run_handlers import RunHandlers
 from loomlog.services.application.operations.session_handlers import SessionHandlers
+from loomlog.services.application.operations.state_file_handlers import StateFileHandlers
 from loomlog.services.core.operations import Handlers
 
 if TYPE_CHECKING:
@@ -20,5 +25,16 @@ if TYPE_CHECKING:
 
 def application_handlers(application: "Application") -> Handlers:
     """Return the handler of each operation."""
-    areas = (RunHandlers, InterruptHandlers, ResidentHandlers, SessionHandlers, HistoryHandlers)
+    areas = (
+        RunHandlers,
+        InterruptHandlers,
+        ResidentHandlers,
+        SessionHandlers,
+        HistoryHandlers,
+        ProjectionHandlers,
+        LogHandlers,
+        AggregateHandlers,
+        ErasureHandlers,
+        StateFileHandlers,
+    )
     return {operation: handler for area in areas for operation, handler in area(application).by_operation().items()}

@@ -8,8 +8,8 @@ place, and counting them would read the whole log.
 
 Ends and terms are those that this process has read to, a moment behind the broker's; cursors are the projectors' own.
 
-Before: services/api/partition_endpoints.py. After: event_hub.py and replicas.py have the terms, connectors/kafka the
-Claims, projections/engine/cursors.py the cursors.
+Before: services/application/operations/log_handlers.py. After: event_hub.py and replicas.py have the terms,
+connectors/kafka the Claims, projections/engine/cursors.py the cursors.
 """
 
 from collections import OrderedDict

@@ -4,7 +4,7 @@
     show NAME       one agent with its definition
     check           validate the configuration files here; no service has to run
 
-Before: services/cli/main.py. After: services/api/agent_endpoints.py, connectors/configuration.
+Before: services/cli/main.py. After: services/api/process_handlers.py, connectors/configuration.
 """
 
 import os

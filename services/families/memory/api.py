@@ -8,7 +8,6 @@ Before: __init__.py. After: handlers.py carries them out.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -610,12 +609,11 @@ class MemorySupersedeDone(MemoryAnswer, frozen=True, kw_only=True):
     ok: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenAnswer(Answer[OutputT]):
+class WrittenAnswer(Answer[OutputT], frozen=True, kw_only=True):
     """Answer of a PUT, with what its headers tell."""
 
     revision: int
-    usage: Mapping[str, int] = field(default_factory=dict)
+    usage: Mapping[str, int] = {}
 
 
 def written_headers(done: WrittenAnswer[Any]) -> Mapping[str, str]:

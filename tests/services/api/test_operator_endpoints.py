@@ -12,6 +12,7 @@ from loomlog.projections.run_queries import ActiveRuns
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.stream_records import ModelMarked, ProviderProbed
 from loomlog.services.api import operator_endpoints as module
+from loomlog.services.api import process_handlers
 from loomlog.services.api.app import build_app
 from loomlog.services.application import limits
 from loomlog.services.application.application import TOPICS
@@ -218,7 +219,7 @@ async def test_a_provider_that_fails_is_told_apart(here: Served, error: Exceptio
 
 
 async def test_a_provider_that_hangs_is_given_up(here: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LIST_MODELS_WAIT_S", 0.02)
+    monkeypatch.setattr(process_handlers, "LIST_MODELS_WAIT_S", 0.02)
     await here.client().get("/v1/_providers/mock/models")
 
     async def hang() -> list[str]:

@@ -15,9 +15,9 @@ from loomlog.schemas.generated.definition_commands import DefineVersion
 from loomlog.schemas.generated.definition_events import DefVersionCreated
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.records import replace
-from loomlog.services.api.erasure_endpoints import report_json
 from loomlog.services.application.admin import entity_references
 from loomlog.services.application.admin.entity_references import EntityContent, EntityReferences, SearchedSubject
+from loomlog.services.application.admin.erasure_json import report_json
 from loomlog.services.application.application import TOPICS as ALL_TOPICS
 from loomlog.services.core.families import caller_of, no_sends
 from loomlog.services.families.registry import all_families

@@ -1,6 +1,7 @@
 from loomlog.services.application.dispatch import Dispatch
 from loomlog.services.application.operations import APPLICATION_OPERATIONS, product_operations
 from loomlog.services.application.operations.handlers import application_handlers
+from loomlog.services.application.operations.process import PROCESS_OPERATIONS
 from loomlog.services.cli.main import WRITTEN_GROUPS
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.rules import ANY_CALLER
@@ -15,7 +16,7 @@ async def test_every_operation_of_the_application_has_a_handler() -> None:
 
 
 def test_every_operation_of_the_application_is_in_the_product_with_codes_that_clients_know_and_a_group() -> None:
-    for operation in APPLICATION_OPERATIONS:
+    for operation in (*PROCESS_OPERATIONS, *APPLICATION_OPERATIONS):
         assert operation in product_operations()
         assert set(operation.codes) <= set(STATUS_BY_CODE), operation.name
         assert operation.family in WRITTEN_GROUPS, operation.name

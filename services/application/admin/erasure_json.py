@@ -1,0 +1,200 @@
+"""JSON of what an installation holds of a subject and of its erasure, in the formats of reference surfaces 1.8; fields
+that we add are additive.
+
+A missing count was not examined; 0 was examined, and nothing was found.
+
+Before: services/application/operations/erasure_handlers.py. After: erasure.py.
+"""
+
+from loomlog.projections.frames.frame_json import format_rfc3339
+from loomlog.schemas.position import Position
+from loomlog.services.application.admin.erasure import NOT_EXAMINED, ErasureReport, KeyView
+from loomlog.services.application.admin.erasure import ErasureResult as Erased
+from loomlog.services.application.admin.memory_erasure import OF_INDEX, VERSIONS
+from loomlog.services.application.answers.erasure import (
+    ErasureExamination,
+    ErasureRecord,
+    ErasureResult,
+    ReadableCounts,
+    Residue,
+    SubjectKey,
+    SubjectReport,
+    UncoveredContent,
+)
+from loomlog.services.core.subjects import Erasure
+from loomlog.services.stream.global_tables.global_table import PARTITION
+
+
+def report_json(erasure_report: ErasureReport) -> SubjectReport:
+    """Return the current state of a subject as JSON."""
+    examined = erasure_report.findings
+    covered = {
+        # Without encryption the topic of keys is not read, so the number of keys is unknown.
+        **({"keys": sum(key.erasure is None for key in erasure_report.keys)} if erasure_report.is_encrypted else {}),
+        "runs": examined.runs,
+        "live_runs": examined.live_runs,
+        "events": examined.events,
+        "frames": examined.frames_encrypted,
+        "blobs": examined.blobs_encrypted,
+        **_entity_counts(erasure_report),
+        **examined.memory.counts,
+    }
+    total = examined.frames_encrypted + examined.blobs_encrypted
+    total += 0 if examined.entities is None else examined.entities.events
+    total += sum(examined.memory.counts.get(name, 0) for name in OF_INDEX.values())
+    return {
+        **_result_json(erasure_report),
+        "encrypted": erasure_report.is_encrypted,
+        "tier1_covered": {
+            "counts": covered,
+            "total": total,
+        },
+        "tier2_uncovered": _in_clear_json(erasure_report),
+        "keys": [_key_json(key, erasure_report.keys_topic) for key in erasure_report.keys],
+        "erasures": [_erasure_json(erasure, erasure_report.keys_topic) for erasure in erasure_report.erasures],
+    }
+
+
+def _result_json(erasure_report: ErasureReport) -> ErasureExamination:
+    examined = erasure_report.findings
+    residue: Residue = {
+        # Content that an erasure leaves readable; events stay in the log as bytes that cannot be decrypted.
+        "rows": examined.frames_in_clear + examined.memory.in_clear,
+        "scopes": int(examined.memory.in_clear > 0),
+        "sessions_examined": len(examined.sessions),
+        "truncated": examined.truncated,
+        **_readable_counts(erasure_report),
+    }
+    return {
+        "tenant": erasure_report.tenant,
+        "subject": erasure_report.subject,
+        "known": erasure_report.is_known,
+        "residue": residue,
+        "tier3_residue": residue,
+        "errors": examined.errors,
+        "notes": list(NOT_EXAMINED),
+    }
+
+
+def preview_json(erasure_report: ErasureReport) -> ErasureResult:
+    """Return the result of a dry run as JSON."""
+    return _erasure_result(erasure_report, deleted={})
+
+
+def erased_json(erased: Erased) -> ErasureResult:
+    """Return an erasure as JSON."""
+    record, before = erased.erasure.record, erased.report_before
+    deleted = {
+        "keys": len(record.key_ids),
+        "frames": before.findings.frames_encrypted,
+        "blobs": before.findings.blobs_encrypted,
+        **_entity_counts(before),
+        **erased.memory.counts,
+    }
+    result = _erasure_result(before, deleted=deleted)
+    result["dry_run"] = False
+    result["erasure_id"] = record.erasure_id
+    result["cancelled_runs"] = list(erased.cancelled)
+    result["tier2_uncovered"] = _in_clear_json(before)
+    result["incomplete"] = erased.memory.errors
+    return result
+
+
+def _erasure_result(erasure_report: ErasureReport, *, deleted: dict[str, int]) -> ErasureResult:
+    examined = _result_json(erasure_report)
+    return {
+        "tenant": examined["tenant"],
+        "subject": examined["subject"],
+        "known": examined["known"],
+        "residue": examined["residue"],
+        "tier3_residue": examined["tier3_residue"],
+        "errors": examined["errors"],
+        "notes": examined["notes"],
+        "dry_run": True,
+        "deleted": deleted,
+        "retained": _retained_json(erasure_report),
+    }
+
+
+def _in_clear_json(erasure_report: ErasureReport) -> UncoveredContent:
+    """Count the content that no erasure makes unreadable, because no key encrypts it."""
+    examined = erasure_report.findings
+    counts = {"frames": examined.frames_in_clear, "blobs": examined.blobs_in_clear}
+    if VERSIONS in examined.memory.counts:
+        counts[VERSIONS] = examined.memory.in_clear
+    return {"counts": counts, "total": examined.in_clear, "runs": examined.runs_in_clear}
+
+
+def _entity_counts(erasure_report: ErasureReport) -> dict[str, int]:
+    """Count what other families hold under keys of the subject; nothing where it was not examined."""
+    entities = erasure_report.findings.entities
+    return {} if entities is None else {"entity_events": entities.events, "aggregates": entities.aggregates}
+
+
+def _readable_counts(erasure_report: ErasureReport) -> ReadableCounts:
+    """Count what other families hold of the subject in clear and no erasure removes, apart from content of its own."""
+    entities = erasure_report.findings.entities
+    return {} if entities is None else {"events_naming": entities.named, "definitions": entities.definitions}
+
+
+def _retained_json(erasure_report: ErasureReport) -> dict[str, str]:
+    """Return what an erasure retains, with the reasons."""
+    kept = {
+        "events": f"{erasure_report.findings.events} events stay in the log, so that its chain verifies; what is "
+        "encrypted in them cannot be read without its key"
+    }
+    examined = erasure_report.findings
+    if examined.entities is not None and examined.entities.events:
+        kept["entity_events"] = (
+            f"{examined.entities.events} events of {examined.entities.aggregates} aggregates stay in "
+            "the log, and their rows; what is encrypted in them cannot be read without its key"
+        )
+    if examined.entities is not None and examined.entities.named:
+        kept["events_naming"] = f"{examined.entities.named} events of aggregates name the user, and stay readable"
+    if examined.entities is not None and examined.entities.definitions:
+        kept["definitions"] = (
+            f"{examined.entities.definitions} versions of definitions that its runs wrote stay readable, with their "
+            "prompts and descriptions, because they are the tenant's: delete what should be used no more"
+        )
+    if examined.memory.counts.get(VERSIONS):
+        kept[VERSIONS] = (
+            f"{examined.memory.counts[VERSIONS]} changes of its memory stay as rows for 30 days and in the log, with "
+            "the names of their keys; what is encrypted in them cannot be read without its key"
+        )
+    if examined.memory.in_clear:
+        kept["memory_in_clear"] = (
+            f"{examined.memory.in_clear} values of its memory are stored in plaintext and stay in its history: no key "
+            "encrypts them, so an erasure cannot remove them"
+        )
+    if examined.frames_in_clear + examined.blobs_in_clear:
+        imported_note = (
+            f" ({examined.imported_in_clear} of them imported from a file)" if examined.imported_in_clear else ""
+        )
+        kept["in_clear"] = (
+            f"{examined.frames_in_clear + examined.blobs_in_clear} texts in {examined.runs_in_clear} "
+            f"runs{imported_note} are stored in plaintext and "
+            "stay readable: no key encrypts them, so an erasure cannot remove them"
+        )
+    if not erasure_report.is_encrypted:
+        kept["everything"] = "content is not encrypted here: LOOMLOG_ENCRYPTION_KEY is not set"
+    return kept
+
+
+def _key_json(key: KeyView, topic: str) -> SubjectKey:
+    erasure = key.erasure
+    return {
+        "key_id": key.key_id,
+        "made_at": None if key.made_at_ms is None else format_rfc3339(key.made_at_ms),
+        "erased": erasure is not None,
+        "erasure": None if erasure is None else _erasure_json(erasure, topic),
+    }
+
+
+def _erasure_json(erasure: Erasure, topic: str) -> ErasureRecord:
+    return {
+        "erasure_id": erasure.record.erasure_id,
+        "at": format_rfc3339(erasure.record.at_ms),
+        "by": erasure.record.by,
+        "reason": erasure.record.reason,
+        "position": str(Position(topic=topic, partition=PARTITION, offset=erasure.offset)),
+    }

@@ -1,0 +1,45 @@
+"""The handlers of the operations on aggregates that are quarantined.
+
+Before: services/application/dispatch.py. After: services/application/admin/repair.py.
+"""
+
+from typing import TYPE_CHECKING
+
+from loomlog.services.application.answers.policies import FoldedAggregate, AggregateRepaired
+from loomlog.services.application.operations import aggregates as api
+from loomlog.services.core.operations import Answer, Call, Handlers
+
+if TYPE_CHECKING:  # it opens these handlers
+    from loomlog.services.application.application import Application
+
+
+class AggregateHandlers:
+    """One method for each operation. All raise Refused."""
+
+    def __init__(self, application: "Application") -> None:
+        self._application = application
+
+    def by_operation(self) -> Handlers:
+        """Return the handlers by their operations."""
+        return {api.SHOW: self.show, api.REPAIR: self.repair}
+
+    async def show(self, call: Call[api.AggregateNamed]) -> Answer[FoldedAggregate]:
+        """Return what is known of an aggregate."""
+        view = await self._application.repairs.show(call.principal, call.input.aggregate)
+        return Answer(
+            value={
+                "aggregate": view.aggregate,
+                "seq": view.seq,
+                "quarantine": view.quarantine or None,
+                "state": view.state,
+                "position": view.position,
+            }
+        )
+
+    async def repair(self, call: Call[api.AggregateRepair]) -> Answer[AggregateRepaired]:
+        """Restate an aggregate."""
+        asked = call.input
+        position = await self._application.repairs.repair(
+            call.principal, asked.aggregate, state=asked.state, reason=asked.reason or ""
+        )
+        return Answer(value={"aggregate": asked.aggregate, "position": position}, positions=(position,))

@@ -1,0 +1,60 @@
+"""The handlers of the operations on the encrypted content of a subject.
+
+Nothing is erased unless dry_run is false and confirm repeats the subject.
+
+Before: services/application/dispatch.py. After: services/application/admin/erasure.py.
+"""
+
+from typing import TYPE_CHECKING
+
+from loomlog.services.application.admin.erasure_json import erased_json, preview_json, report_json
+from loomlog.services.application.answers.erasure import ErasureResult, KeysRewrapped, SubjectList, SubjectReport
+from loomlog.services.application.operations import erasure as api
+from loomlog.services.core.operations import Answer, Call, Handlers, NoInput
+from loomlog.services.core.refusals import Refused
+
+if TYPE_CHECKING:  # it opens these handlers
+    from loomlog.services.application.application import Application
+
+
+class ErasureHandlers:
+    """One method for each operation. All raise Refused."""
+
+    def __init__(self, application: "Application") -> None:
+        self._application = application
+
+    def by_operation(self) -> Handlers:
+        """Return the handlers by their operations."""
+        return {
+            api.REPORT: self.report,
+            api.LIST_SUBJECTS: self.subjects,
+            api.ERASE: self.erase,
+            api.REWRAP: self.rewrap,
+        }
+
+    async def report(self, call: Call[api.ErasureSubject]) -> Answer[SubjectReport]:
+        """Return what is stored of a subject."""
+        asked = call.input
+        report = await self._application.erasure.report(call.principal, asked.tenant, asked.subject)
+        return Answer(value=report_json(report))
+
+    async def subjects(self, call: Call[api.ErasureTenant]) -> Answer[SubjectList]:
+        """Return the subjects of a tenant."""
+        tenant = call.input.tenant
+        subjects = await self._application.erasure.subjects(call.principal, tenant)
+        return Answer(value={"tenant": tenant, "subjects": subjects})
+
+    async def erase(self, call: Call[api.ErasureErase]) -> Answer[ErasureResult]:
+        """Erase the content of a subject, or return what that would do."""
+        asked, erasing = call.input, self._application.erasure
+        if asked.dry_run is not False:
+            return Answer(value=preview_json(await erasing.preview(call.principal, asked.tenant, asked.subject)))
+        if asked.confirm != asked.subject:
+            raise Refused("confirm_mismatch", "confirm must repeat the subject; nothing was erased")
+        erased = await erasing.erase(call.principal, asked.tenant, asked.subject, reason=asked.reason or "")
+        return Answer(value=erased_json(erased), positions=(erased.position,))
+
+    async def rewrap(self, call: Call[NoInput]) -> Answer[KeysRewrapped]:
+        """Encrypt the keys with the current installation key."""
+        positions = await self._application.erasure.rewrap_keys(call.principal)
+        return Answer(value={"wrapped": len(positions)}, positions=tuple(positions[-1:]))

@@ -1,0 +1,199 @@
+"""The operations on what this process knows by itself: its caller, its configuration, models, live figures. Pure.
+
+They answer before the log and the read models are there, apart from those that need them.
+
+Before: services/application/operations/__init__.py. After: services/api/process_handlers.py carries them out.
+"""
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from loomlog.connectors.http.insights_report import InsightsReport
+from loomlog.services.application.answers.operators import (
+    AgentDefinitionView,
+    Me,
+    ModelAliasList,
+    PresetContent,
+    PresetList,
+    ProviderModels,
+    Resolver,
+    Routing,
+    RunnableAgents,
+)
+from loomlog.services.application.log.json_types import HealthReport
+from loomlog.services.application.operations.fields import PROCESS_TAG
+from loomlog.services.core.access.rules import ANY_CALLER, own_data, requires
+from loomlog.services.core.access.scopes import ADMIN, RUNS_READ, TENANT_READ
+from loomlog.services.core.operations import AnyOperation, Effect, Http, Input, NoInput, Operation, Tag
+
+AGENT_TAG = Tag(name="Agents", description="The agents that may be run, and their definitions.")
+CONFIGURATION_TAG = Tag(name="Configuration", description="Configuration layers and settings.")
+UNAVAILABLE = "projection_unavailable"
+
+
+class ProviderNamed(Input, frozen=True, kw_only=True):
+    provider_id: Annotated[str, Meta(description="Name of the provider in the configuration.")]
+
+
+class RunnableAgentNamed(Input, frozen=True, kw_only=True):
+    name: Annotated[str, Meta(description="Name of the agent.")]
+
+
+class PresetNamed(Input, frozen=True, kw_only=True):
+    name: Annotated[str, Meta(description="Name of the layer.")]
+
+
+GET_CALLER = Operation(
+    name="installation.get_caller",
+    summary="Get the principal of the token.",
+    input=NoInput,
+    output=Me,
+    access=ANY_CALLER,
+    effect=Effect.READ,
+    tag=PROCESS_TAG,
+    unavailable_code=UNAVAILABLE,
+    http=(Http(route="GET /v1/_me", id="get_caller", takes_tenant=False),),
+)
+GET_INSIGHTS = Operation(
+    name="installation.get_insights",
+    summary="Get the live figures of the last minutes, as insights has them: runs, tokens, errors, latencies.",
+    input=NoInput,
+    output=InsightsReport,
+    access=requires(ADMIN),
+    effect=Effect.READ,
+    tag=PROCESS_TAG,
+    unavailable_code=UNAVAILABLE,
+    http=(Http(route="GET /v1/_insights", id="get_insights", takes_tenant=False),),
+)
+GET_ROUTING = Operation(
+    name="model.get_routing",
+    summary="Get the models of plans and tiers.",
+    input=NoInput,
+    output=Routing,
+    access=requires(TENANT_READ),
+    effect=Effect.READ,
+    tag=PROCESS_TAG,
+    unavailable_code=UNAVAILABLE,
+    http=(Http(route="GET /v1/_routing", id="get_routing", takes_tenant=False),),
+)
+LIST_MODEL_ALIASES = Operation(
+    name="model.list_aliases",
+    summary="List the model aliases of the configuration.",
+    input=NoInput,
+    output=ModelAliasList,
+    access=requires(TENANT_READ),
+    effect=Effect.READ,
+    tag=PROCESS_TAG,
+    unavailable_code=UNAVAILABLE,
+    http=(Http(route="GET /v1/_models", id="list_model_aliases", takes_tenant=False),),
+)
+LIST_PROVIDER_MODELS = Operation(
+    name="model.list_of_provider",
+    summary="List the models of a provider, as it reports them now.",
+    input=ProviderNamed,
+    output=ProviderModels,
+    access=requires(ADMIN),
+    effect=Effect.READ,
+    tag=PROCESS_TAG,
+    unavailable_code="provider_unavailable",
+    http=(
+        Http(
+            route="GET /v1/_providers/{provider_id}/models",
+            id="list_provider_models",
+            takes_tenant=False,
+            refusal_statuses=(502,),
+        ),
+    ),
+)
+GET_RESOLVER = Operation(
+    name="model.get_availability",
+    summary="Get the availability of providers and models.",
+    input=NoInput,
+    output=Resolver,
+    access=requires(ADMIN),
+    effect=Effect.READ,
+    tag=PROCESS_TAG,
+    unavailable_code=UNAVAILABLE,
+    http=(Http(route="GET /v1/_resolver", id="get_resolver", takes_tenant=False),),
+)
+PROBE_PROVIDERS = Operation(
+    name="model.probe",
+    summary="Probe all providers now; answers as /v1/_resolver.",
+    input=NoInput,
+    output=Resolver,
+    access=requires(ADMIN),
+    effect=Effect.WAIT,
+    tag=PROCESS_TAG,
+    unavailable_code="log_unavailable",
+    http=(Http(route="POST /v1/_resolve/probe", id="probe_providers", takes_tenant=False),),
+)
+GET_HEALTH_REPORT = Operation(
+    name="installation.check_health",
+    summary="Check broker, Postgres, topics, dead letters, signatures, read models, runs, entities and insights.",
+    input=NoInput,
+    output=HealthReport,
+    access=requires(ADMIN),
+    effect=Effect.READ,
+    tag=PROCESS_TAG,
+    unavailable_code=UNAVAILABLE,
+    http=(Http(route="GET /v1/_doctor", id="get_health_report", takes_tenant=False),),
+)
+LIST_RUNNABLE_AGENTS = Operation(
+    name="agent.list_runnable",
+    summary="List the agents that may be run.",
+    input=NoInput,
+    output=RunnableAgents,
+    access=own_data(RUNS_READ),
+    effect=Effect.READ,
+    tag=AGENT_TAG,
+    unavailable_code=UNAVAILABLE,
+    http=(Http(route="GET /v1/_runnable-agents", id="list_runnable_agents", takes_tenant=False),),
+)
+GET_RUNNABLE_AGENT = Operation(
+    name="agent.get_runnable",
+    summary="Get an agent with its definition.",
+    input=RunnableAgentNamed,
+    output=AgentDefinitionView,
+    access=requires(TENANT_READ),
+    effect=Effect.READ,
+    tag=AGENT_TAG,
+    unavailable_code=UNAVAILABLE,
+    http=(Http(route="GET /v1/_runnable-agents/{name}", id="get_runnable_agent", takes_tenant=False),),
+)
+LIST_PRESETS = Operation(
+    name="preset.list",
+    summary="List the configuration layers that come with the program.",
+    input=NoInput,
+    output=PresetList,
+    access=requires(ADMIN),
+    effect=Effect.READ,
+    tag=CONFIGURATION_TAG,
+    unavailable_code=UNAVAILABLE,
+    http=(Http(route="GET /v1/_presets", id="list_presets", takes_tenant=False),),
+)
+GET_PRESET = Operation(
+    name="preset.get",
+    summary="Get a configuration layer with its YAML.",
+    input=PresetNamed,
+    output=PresetContent,
+    access=requires(ADMIN),
+    effect=Effect.READ,
+    tag=CONFIGURATION_TAG,
+    unavailable_code=UNAVAILABLE,
+    http=(Http(route="GET /v1/_presets/{name}", id="get_preset", takes_tenant=False),),
+)
+PROCESS_OPERATIONS: tuple[AnyOperation, ...] = (
+    GET_CALLER,
+    GET_INSIGHTS,
+    GET_ROUTING,
+    LIST_MODEL_ALIASES,
+    LIST_PROVIDER_MODELS,
+    GET_RESOLVER,
+    PROBE_PROVIDERS,
+    GET_HEALTH_REPORT,
+    LIST_RUNNABLE_AGENTS,
+    GET_RUNNABLE_AGENT,
+    LIST_PRESETS,
+    GET_PRESET,
+)

@@ -1,0 +1,87 @@
+"""The operations on stored state files; those that take or give a file are routes by hand. Pure.
+
+Before: services/application/operations/__init__.py. After: state_file_handlers.py carries them out.
+"""
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from loomlog.services.application import limits
+from loomlog.services.application.answers.state_files import StateFileList
+from loomlog.services.application.queries.json_types import StateFile
+from loomlog.services.core.access.rules import requires
+from loomlog.services.core.access.scopes import ADMIN
+from loomlog.services.core.operations import AnyOperation, Effect, Http, Input, NoInput, NoOutput, Operation, Tag
+
+TAG = Tag(name="State files", description="Everything of an installation as one file, and its restore.")
+BODY_BYTES_MAX = 64 * 1024
+STATE_FILES = "/v1/_snapshots"
+Name = Annotated[str, Meta(max_length=limits.NAME_BYTES_MAX)]
+
+
+class StateFileCreate(Input, frozen=True, kw_only=True):
+    """Content of a state file; everything if empty."""
+
+    label: Annotated[Name | None, Meta(description="Shown in lists.")] = None
+    tenant: Annotated[Name | None, Meta(description="Only of this tenant.")] = None
+    include_history: Annotated[
+        bool | None, Meta(description="false: only live runs, and the runs they continue. All runs if absent.")
+    ] = None
+    include_history_since: Annotated[str | None, Meta(description="Leave out runs that ended before (RFC 3339).")] = (
+        None
+    )
+    max_bytes: Annotated[
+        Annotated[int, Meta(ge=1, le=limits.STATE_FILE_BYTES_MAX)] | None, Meta(description="Refuse a larger file.")
+    ] = None
+
+
+class StateFileNamed(Input, frozen=True, kw_only=True):
+    snapshot_id: Annotated[str, Meta(description="Id of the state file.")]
+
+
+CREATE = Operation(
+    name="state_file.create",
+    summary="Create a state file: everything, or a tenant, as one file that another installation can restore.",
+    input=StateFileCreate,
+    output=StateFile,
+    access=requires(ADMIN),
+    effect=Effect.WRITE,
+    tag=TAG,
+    unavailable_code="blobs_unavailable",
+    http=(
+        Http(
+            route=f"POST {STATE_FILES}",
+            id="create_snapshot",
+            takes_tenant=False,
+            status=201,
+            body_optional=True,
+            body_bytes_max=BODY_BYTES_MAX,
+            body_name="SnapshotBody",
+            example={"label": "before the upgrade"},
+        ),
+    ),
+)
+LIST = Operation(
+    name="state_file.list",
+    summary="List the stored state files, newest first.",
+    input=NoInput,
+    output=StateFileList,
+    access=requires(ADMIN),
+    effect=Effect.READ,
+    tag=TAG,
+    unavailable_code="blobs_unavailable",
+    http=(Http(route=f"GET {STATE_FILES}", id="list_snapshots", takes_tenant=False),),
+)
+DELETE = Operation(
+    name="state_file.delete",
+    summary="Delete a stored state file. Idempotent.",
+    input=StateFileNamed,
+    output=NoOutput,
+    access=requires(ADMIN),
+    effect=Effect.WRITE,
+    tag=TAG,
+    unavailable_code="blobs_unavailable",
+    http=(Http(route=f"DELETE {STATE_FILES}/{{snapshot_id}}", id="remove_snapshot", takes_tenant=False, status=204),),
+)
+STATE_FILE_OPERATIONS: tuple[AnyOperation, ...] = (CREATE, LIST, DELETE)
