@@ -18,15 +18,12 @@ from loomlog.projections.entities import EntityRow, count_quarantined, list_quar
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.projections.problems import ProblemRow, count_problems, list_problems
 from loomlog.services.application import limits
-from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.errors import unavailable
 from loomlog.services.application.log.json_types import (
     ProjectionProblemJson,
     ProjectionProblemReport,
     QuarantinedAggregate,
 )
-from loomlog.services.core.access.decide import Caller
-from loomlog.services.core.access.scopes import ADMIN
 
 PROBLEMS_DEFAULT = 50
 PROBLEMS_MAX = 100
@@ -50,12 +47,11 @@ class ProjectionProblems:
         self._runs, self._entities = runs, entities
         self._lock = asyncio.Lock()
 
-    async def report(self, caller: Caller, *, limit: int = PROBLEMS_DEFAULT) -> ProjectionProblemReport:
+    async def report(self, *, limit: int = PROBLEMS_DEFAULT) -> ProjectionProblemReport:
         """Return the first problems by position, and the first quarantined aggregates by id.
 
-        Raises Refused: insufficient_scope, projection_unavailable.
+        Raises Refused: projection_unavailable.
         """
-        require_scope(caller, ADMIN)
         readers = [(self._runs, False)] if self._runs is not None else []
         readers += [(reader, True) for reader in self._entities]
         try:

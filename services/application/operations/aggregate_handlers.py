@@ -25,7 +25,7 @@ class AggregateHandlers:
 
     async def show(self, call: Call[api.AggregateNamed]) -> Answer[FoldedAggregate]:
         """Return what is known of an aggregate."""
-        view = await self._application.repairs.show(call.principal, call.input.aggregate)
+        view = await self._application.repairs.show(call.input.aggregate)
         return Answer(
             value={
                 "aggregate": view.aggregate,

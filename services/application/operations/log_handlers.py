@@ -136,7 +136,7 @@ class LogHandlers:
 
     async def checkpoints(self, call: Call[api.AuditListCheckpoints]) -> Answer[CheckpointList]:
         """Return the newest signed checkpoints."""
-        return Answer(value=await self._application.audits.checkpoints(call.principal, limit=call.input.limit))
+        return Answer(value=await self._application.audits.checkpoints(limit=call.input.limit))
 
 
 def _place(name: str, text: str) -> tuple[int | None, int | None]:

@@ -39,7 +39,7 @@ class ProjectionHandlers:
 
     async def problems(self, call: Call[api.ProjectionListProblems]) -> Answer[ProjectionProblemReport]:
         """Return what could not be projected."""
-        return Answer(value=await self._application.projection_problems.report(call.principal, limit=call.input.limit))
+        return Answer(value=await self._application.projection_problems.report(limit=call.input.limit))
 
     async def count_active(self, call: Call[NoInput]) -> Answer[Concurrency]:
         """Count active runs."""

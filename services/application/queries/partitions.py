@@ -23,11 +23,9 @@ from loomlog.projections.engine.cursors import CursorRow
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.codec import Codec, Undecodable
 from loomlog.schemas.generated.stream_events import Claim
-from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.queries.log_pages import LogReadQueue
 from loomlog.services.application.queries.read_models import ReadModels
 from loomlog.services.core.access.decide import Caller
-from loomlog.services.core.access.scopes import ADMIN
 
 TAKEOVERS_DEFAULT = 3
 TAKEOVERS_MAX = 50
@@ -124,7 +122,6 @@ class Partitions:
 
         Raises Refused: insufficient_scope, log_unavailable, projection_unavailable, backpressure.
         """
-        require_scope(caller, ADMIN)
         cursors = {
             (cursor.topic, cursor.partition): cursor for cursor in (await self._projection.progress())["cursors"]
         }

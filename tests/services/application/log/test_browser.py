@@ -17,7 +17,7 @@ from loomlog.services.core.refusals import Refused
 from tests.projections.stories import Partition
 from tests.services.application.log.memory_access import memory_access
 from tests.services.application.log.test_records import COMMANDS, two_owners
-from tests.services.application.world import ACME, ADMIN_CALLER, declined
+from tests.services.application.world import ADMIN_CALLER, declined
 
 
 def browser_of(log: MemoryLog, prefix: str = "loom") -> LogBrowser:
@@ -155,10 +155,3 @@ async def test_a_broker_that_is_away_is_told() -> None:
     query = RecordQuery(topic=EVENTS_TOPIC, partition=0)
     for asked in (browser.topics(ADMIN_CALLER), browser.records(ADMIN_CALLER, query)):
         assert (await declined(asked)).code == "log_unavailable"
-
-
-async def test_only_administrators_read_all_topics() -> None:
-    browser = browser_of(log_of(two_owners()))
-    query = RecordQuery(topic=EVENTS_TOPIC, partition=0)
-    for asked in (browser.topics(ACME), browser.records(ACME, query)):
-        assert (await declined(asked)).code == "insufficient_scope"

@@ -1,16 +1,12 @@
 from typing import Any
 
-import pytest
-
 from loomlog.connectors.storage.postgres import PostgresReader, open_reader
 from loomlog.schemas.generated.entity_events import AggregateQuarantined
 from loomlog.services.application.log.projection_problems import ProjectionProblems
-from loomlog.services.core.refusals import Refused
 from tests.projections.conftest import builds, connection, options, prefix, project, reader
 from tests.projections.counters import Counters, counter
 from tests.projections.entity_fixtures import entity_builds, entity_prefix, entity_reader, project_entities
 from tests.projections.stories import Partition
-from tests.services.application.world import ACME, ADMIN_CALLER
 
 __all__ = [
     "builds",
@@ -35,13 +31,13 @@ async def test_the_report_has_what_each_read_model_lacks(
     await project(partition)
     await project_entities(partition)
     problems = ProjectionProblems(reader, [entity_reader])
-    report = await problems.report(ADMIN_CALLER)
+    report = await problems.report()
     assert report["count"] == 2
     assert [(one["topic"], one["offset"], one["kind"], one["run_id"]) for one in report["problems"]] == [
         ("loom.run.events", 1, "undecodable", None),
         ("loom.entity.events", 1, "undecodable", None),
     ]
-    assert len((await problems.report(ADMIN_CALLER, limit=1))["problems"]) == 1
+    assert len((await problems.report(limit=1))["problems"]) == 1
 
 
 async def test_aggregates_that_stand_still_are_listed_with_the_reason(
@@ -55,7 +51,7 @@ async def test_aggregates_that_stand_still_are_listed_with_the_reason(
     partition.seqs[counter("a")] += 1
     partition.raise_("a", 2)
     await project_entities(partition)
-    report = await ProjectionProblems(None, [entity_reader]).report(ADMIN_CALLER)
+    report = await ProjectionProblems(None, [entity_reader]).report()
     assert report["quarantined_count"] == 2
     halted, quarantined = report["quarantined"]
     assert (halted["aggregate"], halted["tenant_id"], halted["seq"]) == (counter("a"), "acme", 1)
@@ -66,13 +62,7 @@ async def test_aggregates_that_stand_still_are_listed_with_the_reason(
 async def test_tables_that_no_projector_has_made_lack_nothing(options: Any, prefix: str) -> None:
     nothing = await open_reader(options, schema=f"{prefix}_none", max_connections=1)
     try:
-        report = await ProjectionProblems(nothing, [nothing]).report(ADMIN_CALLER)
+        report = await ProjectionProblems(nothing, [nothing]).report()
     finally:
         await nothing.close()
     assert (report["count"], report["quarantined_count"]) == (0, 0)
-
-
-async def test_the_report_is_for_administrators() -> None:
-    with pytest.raises(Refused) as refused:
-        await ProjectionProblems(None, []).report(ACME)
-    assert refused.value.code == "insufficient_scope"

@@ -18,7 +18,7 @@ from loomlog.services.application import limits
 from loomlog.services.application.queries import log_pages
 from loomlog.services.application.queries import partitions as module
 from loomlog.services.application.queries.partitions import FollowedTopic, PartitionOwnership, Partitions
-from tests.services.application.world import ACME, ADMIN_CALLER, declined
+from tests.services.application.world import ADMIN_CALLER, declined
 
 TOPIC = "loom.run.events"
 CODEC = local_codec()
@@ -227,7 +227,3 @@ async def test_a_broker_that_hangs_is_waited_for_within_a_bound(monkeypatch: pyt
         "log_unavailable",
         "ShareExhausted",
     ]
-
-
-async def test_partitions_are_for_administrators() -> None:
-    assert (await declined(Cluster().partitions.list(ACME))).code == "insufficient_scope"
