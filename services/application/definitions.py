@@ -1,6 +1,6 @@
 """The agents that a tenant can run, and what the start of one must have read.
 
-Before: services/api/agent_endpoints.py, application.py. After: services/families/definition/table.py.
+Before: services/api/process_handlers.py, application.py. After: services/families/definition/table.py.
 """
 
 from collections.abc import Callable, Mapping, Sequence
