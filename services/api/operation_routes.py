@@ -16,7 +16,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from loomlog.services.api.request_parsing import json_value, query_text, strict_json_value
+from loomlog.services.api.request_parsing import query_text, strict_json_value
 from loomlog.services.api.request_shares import Takes
 from loomlog.services.api.responses import JSON_MEDIA_TYPE, json_response, position_headers
 from loomlog.services.api.route import Handler, NamedSchema, QueryParameter, Route, Tag
@@ -187,8 +187,7 @@ class _FieldReader:
 
     async def _read_body(self, request: Request) -> dict[str, Any]:
         http = self._http
-        read_json = json_value if http.keys_may_repeat else strict_json_value
-        body = await read_json(request, limit=http.body_bytes_max, optional=http.body_optional)
+        body = await strict_json_value(request, limit=http.body_bytes_max, optional=http.body_optional)
         if http.whole_body:
             return {http.names.get(http.whole_body, http.whole_body): body}
         if not isinstance(body, dict):

@@ -222,7 +222,7 @@ def _sentence(record: type[Any], fields: Mapping[str, Any], path: str, problem: 
 
 
 def _unknown(record: type[Any], name: str, path: str) -> str:
-    known = tuple(_find(input_schema(record), {}, path)[0].get("properties", ()))
+    known = tuple(_with_parts(_find(input_schema(record), {}, path)[0]).get("properties", ()))
     return unknown_field(name, known, path)
 
 
@@ -233,8 +233,7 @@ def _joined(path: str, name: str) -> str:
 def _find(schema: Mapping[str, Any], value: Any, path: str) -> tuple[Mapping[str, Any], Any]:
     """Return the schema and the value at a path such as `items[0].name`."""
     for step in _STEPS.findall(path):
-        nested = ("properties", "items", "additionalProperties")
-        schema = next((one for one in schema.get("anyOf", ()) if any(word in one for word in nested)), schema)
+        schema = _with_parts(schema)
         if step.startswith("["):
             number = step[1:-1]
             schema = schema.get("items") or schema.get("additionalProperties") or {}
@@ -244,6 +243,12 @@ def _find(schema: Mapping[str, Any], value: Any, path: str) -> tuple[Mapping[str
             schema = schema.get("properties", {}).get(step, {})
             value = value.get(step) if isinstance(value, Mapping) else None
     return schema, value
+
+
+def _with_parts(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the alternative of a schema that has parts; the schema where none has."""
+    nested = ("properties", "items", "additionalProperties")
+    return next((one for one in schema.get("anyOf", ()) if any(word in one for word in nested)), schema)
 
 
 def _shown(value: Any) -> str:

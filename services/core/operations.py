@@ -118,8 +118,6 @@ class Http:
     """Whether administrators may name a tenant in the query."""
     codes: Mapping[str, str] = field(default_factory=dict)
     """Codes that refuse a body or a field of this route, for the general ones such as bad_request."""
-    keys_may_repeat: bool = False
-    """Whether an object of the body may have a key twice; the last one counts."""
     status: int = 200
     """204: an answer without a body."""
     body_name: str = ""

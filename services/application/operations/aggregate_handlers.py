@@ -5,7 +5,7 @@ Before: services/application/dispatch.py. After: services/application/admin/repa
 
 from typing import TYPE_CHECKING
 
-from loomlog.services.application.answers.policies import FoldedAggregate, AggregateRepaired
+from loomlog.services.application.answers.policies import AggregateRepaired, FoldedAggregate
 from loomlog.services.application.operations import aggregates as api
 from loomlog.services.core.operations import Answer, Call, Handlers
 

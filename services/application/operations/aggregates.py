@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from loomlog.services.application import limits
-from loomlog.services.application.answers.policies import FoldedAggregate, AggregateRepaired
+from loomlog.services.application.answers.policies import AggregateRepaired, FoldedAggregate
 from loomlog.services.application.operations.fields import Reason
 from loomlog.services.core.access.rules import requires
 from loomlog.services.core.access.scopes import ADMIN

@@ -104,7 +104,6 @@ QUERY = _operation(
             route="POST /v1/_memory/sql",
             id="query_memory_sql",
             without=("timeout_ms",),
-            keys_may_repeat=True,
             body_name="MemorySqlQuery",
             refusal_statuses=(400, 409, 503),
             example={"statement": "SELECT name FROM sqlite_schema", "scope": "user", "scope_id": "ada"},

@@ -625,7 +625,7 @@ def written_headers(done: WrittenAnswer[Any]) -> Mapping[str, str]:
 # --- operations ------------------------------------------------------------------------------------------------------
 
 _operation = partial(Operation, tag=TAG, field_codes=SCOPE_CODES)
-_http = partial(Http, parts_escaped=True, keys_may_repeat=True, refusal_statuses=(400, 503))
+_http = partial(Http, parts_escaped=True, refusal_statuses=(400, 503))
 _value_operation = partial(
     _operation, field_codes={**SCOPE_CODES, "value": "invalid_value"}, missing_codes={"value": "missing_value"}
 )

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import httpx
 
 from loomlog.services.core.access.rules import Access
-from loomlog.services.core.operation_input import field_schemas, required_fields
+from loomlog.services.core.operation_input import OP, field_schemas, required_fields
 from loomlog.services.core.operation_requests import body_fields, path_fields, query_fields
 from loomlog.services.core.operations import AnyOperation, Http
 from loomlog.services.families.registry import all_operations
@@ -42,6 +42,11 @@ class Case:
         schemas = field_schemas(self.operation.input)
         return {name: example(schemas[name]) for name in (*names, *self.body.values())}
 
+    @property
+    def named_op(self) -> dict[str, Any]:
+        """What a body says of the operation, on a route that several share."""
+        return {OP: self.http.op} if self.http.op else {}
+
     async def send(self, client: httpx.AsyncClient, raw: bytes | None = None, **changes: Any) -> httpx.Response:
         """Send the example with other fields; UNDEFINED leaves one out. `raw` replaces the body."""
         fields = {name: value for name, value in (self.fields | changes).items() if value is not UNDEFINED}
@@ -56,8 +61,8 @@ class Case:
         of_query = query_fields(self.operation, self.http)
         query = {name: str(fields[field]) for name, field in of_query.items() if field in fields}
         request: dict[str, Any] = {"method": self.http.method, "url": path, "params": query}
-        if self.body:
-            named = {name: fields[field] for name, field in self.body.items() if field in fields}
+        if self.body or self.http.op:
+            named = self.named_op | {name: fields[field] for name, field in self.body.items() if field in fields}
             body = fields.get(self.http.whole_body) if self.http.whole_body else named
             request |= {"content": raw or json.dumps(body).encode(), "headers": {"content-type": "application/json"}}
         return request
@@ -75,7 +80,7 @@ OF_OBJECTS = [case for case in CASES if case.body and not case.http.whole_body]
 
 def route_of(case: Case) -> str:
     """Return the id of a case."""
-    return case.http.route
+    return f"{case.http.route} {case.http.op}".strip()
 
 
 def example(schema: Mapping[str, Any]) -> Any:

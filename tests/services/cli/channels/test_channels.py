@@ -10,7 +10,6 @@ import pytest
 import pytest_asyncio
 from typer.testing import CliRunner
 
-from loomlog.services.application.application import Application
 from loomlog.services.cli.channels import changes, reads
 from loomlog.services.cli.errors import UNREACHABLE, USAGE_ERROR
 from loomlog.services.cli.http.api import ApiClient
@@ -171,8 +170,8 @@ def test_tail_goes_on_after_the_last_message_when_a_connection_is_lost(fake: Fak
 @pytest_asyncio.fixture(loop_scope="session")
 async def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Process]:
     made = Process()
-    monkeypatch.setattr(Application, "channels", property(lambda self: made.channels))
     async with served(tmp_path) as api:
+        monkeypatch.setattr(api.world.layer, "dispatch", made.dispatch)
         transport = _LoopTransport(api.app, asyncio.get_running_loop())
         for module in (reads, changes, runs):
             monkeypatch.setattr(
@@ -180,7 +179,7 @@ async def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
             )
         monkeypatch.setenv("COLUMNS", "200")
         yield made
-    await made.channels.close()
+    await made.operations.close()
 
 
 async def test_the_commands_fit_the_api(process: Process) -> None:

@@ -86,8 +86,8 @@ def test_weights_and_threshold_come_from_a_file(command, dataset, folder):
     [
         ("[]", "expected a JSON object with rank, dedup, top_k, threshold"),
         ('{"weights": {}}', "expected a JSON object with rank"),
-        ('{"rank": {"recency": 1}}', "rank.recency: unknown"),
-        ('{"threshold": 2}', "threshold: expected a number from -1 to 1"),
+        ('{"rank": {"recency": 1}}', "'rank.recency' is unknown; did you mean recency_weight?"),
+        ('{"threshold": 2}', "threshold: expected a number from -1.0 to 1.0"),
         ("{", "rank.json is not JSON"),
     ],
 )
