@@ -58,7 +58,7 @@ def test_every_code_that_is_raised_has_a_row() -> None:
     raised = {
         code: path.name for path in SERVICES.rglob("*.py") for code in raised_codes(path.read_text(encoding="utf-8"))
     }
-    assert len(raised) > 100  # the scan sees them
+    assert len(raised) > 80  # the scan sees them
     assert {code: name for code, name in raised.items() if code not in ERRORS} == {}
 
 
