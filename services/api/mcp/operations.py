@@ -120,7 +120,7 @@ class McpOperations:
                 while outcome.status == "running" and (chunks := await started.stream.next()) is not None:
                     for chunk in chunks:
                         builder.add_frame(chunk)
-                        event = orjson.loads(chunk.data)
+                        event = {"type": chunk.type, **orjson.loads(chunk.data)}
                         tell({"run_id": started.run_id, "agent_id": started.agent_id, "event": event})
         except TimeoutError:
             await application.control.cancel_run(caller, started.run_id, "the time of the call is over")

@@ -38,7 +38,7 @@ from loomlog.services.application.operations.interrupts import TAG as INTERRUPTS
 from loomlog.services.application.queries.json_types import Run
 from loomlog.services.core.access.rules import own_data, requires
 from loomlog.services.core.access.scopes import ADMIN, RUNS_CREATE, RUNS_READ
-from loomlog.services.core.operations import AnyOperation, Effect, Http, Input, Operation, Tag
+from loomlog.services.core.operations import AnyOperation, Effect, Http, Input, McpTool, Operation, Tag
 
 TAG = Tag(name="Runs", description="Start, follow, read, steer and end runs.")
 BATCHES = Tag(name="Batches", description="Many runs at once, and resident sub-agents.")
@@ -149,6 +149,7 @@ GET_BY_HANDLE = Operation(
             takes_tenant=False,
         ),
     ),
+    mcp=(McpTool(tool="get_run"),),
 )
 LIST = Operation(
     name="run.list",
@@ -202,6 +203,7 @@ LIST_OF_USER = Operation(
             takes_tenant=False,
         ),
     ),
+    mcp=(McpTool(tool="list_runs"),),
 )
 
 # --- live runs -------------------------------------------------------------------------------------------------------
@@ -332,6 +334,7 @@ CANCEL = Operation(
             example={"reason": "no longer needed"},
         ),
     ),
+    mcp=(McpTool(tool="cancel_run"),),
 )
 CANCEL_TURN = Operation(
     name="run.cancel_turn",

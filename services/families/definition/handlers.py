@@ -10,8 +10,9 @@ Before: services.py. After: operations.py, batches.py, queries.py, history.py, e
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from loomlog.connectors.definitions import KINDS, Kind
 from loomlog.connectors.errors import ConnectorError, describe_unreachable
