@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from loomlog.connectors.configuration import (
     agent_block,
     channel_block,
+    mcp_block,
     memory_block,
     model,
     schedule_block,
@@ -164,6 +165,7 @@ BLOCKS: tuple[tuple[str, type], ...] = (
     ('pricing.models."<provider>/<model>"', model.ModelRates),
     ("volumes.<name>", model.VolumeBlock),
     ("remote_tools.<name>", model.RemoteToolBlock),
+    ("mcp_servers.<name>", mcp_block.McpServerBlock),
     ("skills.<name>", model.SkillBlock),
     ("interruption", model.InterruptionBlock),
     ("principals.<name>", model.PrincipalBlock),

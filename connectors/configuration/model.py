@@ -41,6 +41,7 @@ from loomlog.connectors.configuration.field_types import (
     require_number,
     zero_for,
 )
+from loomlog.connectors.configuration.mcp_block import McpServerBlock
 from loomlog.connectors.configuration.memory_block import ChangeSubscriptionBlock, MemoryBackendBlock, MemoryBlock
 from loomlog.connectors.configuration.schedule_block import ScheduleBlock
 from loomlog.connectors.configuration.secret_block import SecretBlock
@@ -271,6 +272,7 @@ class Configuration:
     pricing: Pricing = field(default_factory=Pricing)
     volumes: Mapping[VolumeName, VolumeBlock] = field(default_factory=dict)
     remote_tools: Mapping[RemoteToolName, RemoteToolBlock] = field(default_factory=dict)
+    mcp_servers: Mapping[AgentName, McpServerBlock] = field(default_factory=dict)
     skills: Mapping[AgentName, SkillBlock] = field(default_factory=dict)
     interruption: InterruptionBlock = field(default_factory=InterruptionBlock)
     principals: Mapping[str, PrincipalBlock] = field(default_factory=dict)

@@ -56,6 +56,7 @@ from loomlog.services.families.channel.services import read_options as channel_o
 from loomlog.services.families.database.services import read_options as database_options
 from loomlog.services.families.definition.observation import observer_name
 from loomlog.services.families.definition.services import read_options as definition_options
+from loomlog.services.families.mcp.services import read_options as mcp_options
 from loomlog.services.families.memory.services import read_options as memory_options
 from loomlog.services.families.process_start import load_for_start
 from loomlog.services.families.schedule.services import read_options as schedule_options
@@ -223,6 +224,7 @@ async def _run_application(service: Service, loaded: ProcessConfiguration, setti
         family_options=(
             channel_options(loaded),
             definition_options(loaded),
+            mcp_options(loaded),
             memory_options(loaded),
             database_options(loaded),
             schedule_options(loaded),

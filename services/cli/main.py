@@ -109,6 +109,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "mcp.command:mcp_app",
         "Serve MCP on standard input and output, over the API: for editors and assistants.",
     ),
+    "mcp-registry": ("mcp.registry:registry_app", "Recipes of MCP servers for configurations."),
     "operations": (
         "operations:list_operations",
         "Show what can be done, by whom, and where: over HTTP, in the command line, by agents.",
@@ -135,6 +136,7 @@ WRITTEN_GROUPS: Mapping[str, str] = {
     "installation": "status",
     "interrupt": "inbox",
     "log": "events",
+    "mcp": "mcp",
     "memory": "memory",
     "model": "routing",
     "pause": "pause",

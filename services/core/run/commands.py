@@ -42,6 +42,7 @@ from loomlog.schemas.generated.values import (
     SkillPin,
     Spawn,
     ToolCall,
+    ToolListPin,
     Usage,
 )
 from loomlog.schemas.records import Value
@@ -262,6 +263,8 @@ class ModelAnswered(Value, frozen=True, kw_only=True):
     credential_source: str = ""
     credential_scope: str = ""
     """Owner of the provider key (run, operator; empty: none was needed), and of which run."""
+    tool_lists: tuple[ToolListPin, ...] = ()
+    """Lists of MCP servers whose tools the model was shown, by server."""
 
     @property
     def key(self) -> CallKey:

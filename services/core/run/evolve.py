@@ -113,7 +113,7 @@ from loomlog.services.core.run.turns.evolve_model_calls import (
     require_failed_attempt,
 )
 
-REDUCER_VERSION = 17
+REDUCER_VERSION = 18
 """Raise it whenever the same events fold to another state; older snapshots are then ignored."""
 
 

@@ -16,6 +16,7 @@ from loomlog.schemas.generated.values import (
     ResultDetails,
     RunOptions,
     SkillPin,
+    ToolListPin,
     Usage,
 )
 from loomlog.schemas.ids import command_identity
@@ -152,6 +153,8 @@ class RunFacts(Value, frozen=True, kw_only=True):
     """Position tokens of what it wrote to other aggregates, the newest of each partition, newest last."""
     skill_pins: tuple[SkillPin, ...] = ()
     """Versions of skills that it keeps to since their first use, one for each name."""
+    tool_lists: tuple[ToolListPin, ...] = ()
+    """Lists of MCP servers whose tools its model was shown last."""
     leases: tuple[TakenLease, ...] = ()
     """What its calls took from queues, newest last, to answer a queue that asks again."""
 

@@ -30,7 +30,7 @@ from loomlog.connectors.protocols import (
 )
 from loomlog.schemas.client_names import TOOL_NAME_PREFIX as CLIENT_PREFIX
 from loomlog.schemas.conversation import ToolUseBlock
-from loomlog.schemas.generated.values import AgentDefinition, InterruptionRequest, ToolCall, Usage
+from loomlog.schemas.generated.values import AgentDefinition, InterruptionRequest, ToolCall, ToolListPin, Usage
 from loomlog.schemas.records import replace
 from loomlog.services.core.admission import PROVIDER_FULL
 from loomlog.services.core.run.commands import BudgetExceeded, ModelAnswered, ModelFailed
@@ -95,6 +95,8 @@ class Toolset(Protocol):
     def effect_class(self, name: str, input_json: str) -> str: ...
     def is_reconcilable(self, name: str) -> bool: ...
     def find(self, name: str) -> Tool | None: ...
+    async def prepare(self, tenant: str, names: tuple[str, ...]) -> None: ...
+    def shown_lists(self, specs: tuple[ToolSpec, ...]) -> Mapping[str, str]: ...
 
 
 class ModelCalls:
@@ -204,9 +206,13 @@ class ModelCalls:
             spent_micros, _ = self.cost(effect.provider, effect.model, reply.usage)
             notices = await hold.settle(total_tokens(reply.usage), spent_micros) if hold is not None else ()
             definition = state.facts.definition
+            tools = self._tools.for_principal(tenant, state.facts.subject)
             answered = await self._build_answer(
-                effect, provider.model, definition, reply, began, span.traceparent, sealer, key
+                effect, provider.model, definition, reply, began, span.traceparent, sealer, key, tools
             )
+            if lists := tools.shown_lists(tuple(request.tools)):
+                pins = tuple([ToolListPin(server=server, digest=digest) for server, digest in lists.items()])
+                answered = replace(answered, tool_lists=pins)
             return replace(answered, notices=notices) if notices else answered
         except (Transient, Permanent) as error:
             if hold is not None:
@@ -343,6 +349,7 @@ class ModelCalls:
         if not provider.model.capabilities.metadata_via_input:
             messages = fence_results(messages)  # a script takes values, so no prompt injection is possible
         definition = facts.definition
+        await self._tools.prepare(tenant, definition.tools)
         return ModelRequest(
             call_id=f"{effect.run_id}:{effect.turn}.{effect.attempt}",
             idempotency_key=idempotency_key(effect, state),
@@ -427,6 +434,7 @@ class ModelCalls:
         traceparent: str,
         cipher: ContentCipher | NoCipher,
         key: ProviderKey,
+        tools: Toolset,
     ) -> ModelAnswered:
         text, blob = await inline_or_blob(cipher.text(make_storable(self._mask(reply.text))), self._blobs)
         reasoning = self._mask(reply.reasoning)
@@ -451,8 +459,8 @@ class ModelCalls:
             reasoning=cipher.text(make_storable(reasoning)),
             reasoning_signature=cipher.text(signature),
             tool_calls=calls if cipher is NO_CIPHER else tuple([_encrypt_call(call, cipher) for call in calls]),
-            effect_classes=tuple([self._tools.effect_class(call.name, call.input) for call in calls]),
-            reconcilable=tuple([self._tools.is_reconcilable(call.name) for call in calls]),
+            effect_classes=tuple([tools.effect_class(call.name, call.input) for call in calls]),
+            reconcilable=tuple([tools.is_reconcilable(call.name) for call in calls]),
             interruption_requests=self._interruption_requests(calls, definition, cipher),
             stop_reason=reply.stop_reason,
             usage=reply.usage,
