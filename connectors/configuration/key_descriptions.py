@@ -596,8 +596,8 @@ KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
     },
     trigger_block.CompletionHook: {
         "kind": KeyDescription(
-            "A message (`channel.publish`), an entry of memory (`memory.set`) or a signed request (`http`); "
-            "`mcp.call` is refused, because there are no MCP clients.",
+            "A message (`channel.publish`), an entry of memory (`memory.set`), a signed request (`http`), or a "
+            "call of a tool of an MCP server (`mcp.call`).",
             "channel.publish",
         ),
         "on": KeyDescription("Ends of the run after which it is carried out.", "any"),

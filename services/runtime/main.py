@@ -85,6 +85,7 @@ from loomlog.services.runtime.telemetry.metrics_server import ADDRESS, bind_sock
 from loomlog.services.runtime.telemetry.run_summaries import RunSummaries
 from loomlog.services.runtime.tools.ephemeral_volumes import EphemeralVolumes
 from loomlog.services.runtime.tools.mcp_discovery import McpDiscovery
+from loomlog.services.runtime.tools.mcp_tools import HookToolCalls
 from loomlog.services.runtime.tools.operation_tools import build_operation_tools
 from loomlog.services.runtime.webhook_setup import open_webhooks
 from loomlog.services.stream.dead_letters import DeadLetters
@@ -301,6 +302,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         codec,
         publisher=channels.operations,
         entries=opening.get(MemoryServices).backends,
+        tools=HookToolCalls(opening.get(McpServers)),
         encryption=encryption,
         clock_ms=clock_ms,
     )

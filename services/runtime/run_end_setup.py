@@ -20,7 +20,7 @@ from loomlog.services.families.webhook.state import FAMILY_NAME as WEBHOOK
 from loomlog.services.runtime.content.encryption import ContentEncryption
 from loomlog.services.runtime.entity_hosting import EntityResources
 from loomlog.services.runtime.run.callback_posts import CallbackPosts
-from loomlog.services.runtime.run.end_hooks import Entries, Publisher, RunEndHooks
+from loomlog.services.runtime.run.end_hooks import Entries, Publisher, RunEndHooks, ToolCaller
 from loomlog.services.runtime.run.run_end_actions import RunEndActions
 from loomlog.services.stream.entities.hosting import HostedEntities
 from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
@@ -62,6 +62,7 @@ def open_run_ends(
     *,
     publisher: Publisher,
     entries: Entries,
+    tools: ToolCaller,
     encryption: ContentEncryption,
     clock_ms: Callable[[], int],
 ) -> RunEndSetup:
@@ -73,6 +74,7 @@ def open_run_ends(
         publisher,
         entries,
         FileBlobs(settings.effective_blob_folder),
+        tools,
         encryption=encryption,
         is_isolated=lambda tenant, subject: (tenant, subject) in isolated,
         clock_ms=clock_ms,

@@ -727,12 +727,12 @@ declare namespace Api {
     channel?: string | null;
     scope?: ("agent" | "user" | "tenant" | "global") | null;
     key?: string | null;
-    url?: string | null;
-    secret_env?: string | null;
-    payload?: any;
     server?: string | null;
     tool?: string | null;
     args?: Record<string, any> | null;
+    url?: string | null;
+    secret_env?: string | null;
+    payload?: any;
   }
   interface EphemeralVolume {
     name: string;

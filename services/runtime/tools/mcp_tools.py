@@ -26,6 +26,7 @@ from loomlog.connectors.tools.references import RunValues
 from loomlog.connectors.tools.registry import build_specs
 from loomlog.services.families.mcp.effects import effect_of
 from loomlog.services.families.mcp.servers import McpServers, Server
+from loomlog.services.runtime.run.end_hooks import HookCall
 
 log = logging.getLogger("loomlog.runtime")
 
@@ -206,6 +207,27 @@ class McpTools:
                 await self._servers.discover(server, "first_use")
         except (ConnectorError, TimeoutError) as error:
             log.warning("a run uses no tools of %s: %s", server.name, error or "it did not list them in time")
+
+
+class HookToolCalls:
+    """Calls of tools after the ends of runs (protocol ToolCaller of end_hooks.py). They have no credentials of the run,
+    which are gone by then.
+    """
+
+    def __init__(self, servers: McpServers) -> None:
+        self._servers = servers
+
+    async def call(self, call: HookCall, arguments: Any) -> ToolResult:
+        """Return the result. Raises ConnectorError."""
+        server = self._servers.find(call.tenant, call.server)
+        if server is None:
+            raise Permanent(f"there is no MCP server {call.server[:80]}", kind="not_found")
+        if not isinstance(arguments, dict):
+            return ToolResult(text="args: expected an object", is_error=True)
+        values = RunValues(root_run_id=call.root_run_id, tenant=call.tenant, credentials={})
+        session = await self._servers.session(server, values)
+        timeout_s = server.block.timeout_seconds
+        return await session.call_tool(call.tool, arguments, timeout_s=timeout_s, key=call.idempotency_key)
 
 
 def is_mcp_name(name: str) -> bool:

@@ -10,7 +10,21 @@ from loomlog.connectors.configuration.load import load
 from loomlog.services.cli.mcp.recipes import read_recipes
 from loomlog.services.cli.mcp.registry import registry_app
 
-NAMES = ["arxiv", "brave-search", "discord", "email", "fetch", "filesystem", "github", "gitlab", "jobs", "notion", "slack", "tavily", "telegram"]
+NAMES = [
+    "arxiv",
+    "brave-search",
+    "discord",
+    "email",
+    "fetch",
+    "filesystem",
+    "github",
+    "gitlab",
+    "jobs",
+    "notion",
+    "slack",
+    "tavily",
+    "telegram",
+]
 OWN = {"url": "https://crm.example/mcp", "_loomcycle": {"description": "Customers", "transport": "http"}}
 
 
