@@ -76,13 +76,6 @@ def require_control(caller: Caller, owner: ResourceOwner) -> None:
         raise Refused("insufficient_scope", text, details={"scope": TENANT})
 
 
-def require_member(caller: Caller) -> None:
-    """Raise Refused(insufficient_scope) for a caller that is confined to its own subject."""
-    if caller.is_isolated:
-        text = "this shows data of the whole tenant, and the token is confined to its own user"
-        raise Refused("insufficient_scope", text, details={"scope": TENANT})
-
-
 def _to_caller(principal: Principal, *, open_mode: bool) -> Caller:
     return Caller(
         name=principal.name,

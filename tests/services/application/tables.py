@@ -94,10 +94,6 @@ class TwinProjection:
         row = self._tables["audit"].get(run_id)
         return row if row is not None and _within(scope, row.tenant) else None
 
-    async def last_of_session(self, scope: Scope, session_id: str) -> AuditRow | None:
-        rows = [r for r in self._tables["audit"].values() if r.session_id == session_id and _within(scope, r.tenant)]
-        return max(rows, key=lambda row: row.first_offset, default=None)
-
     async def transcript(self, scope: Scope, session_id: str, *, limit: int, after: str = "") -> TranscriptPage:
         runs = self._tables["runs"]
         rows = [
