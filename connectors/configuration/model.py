@@ -48,6 +48,7 @@ from loomlog.connectors.configuration.webhook_block import WebhookBlock
 
 DEFAULT_PROVIDER_ORDER = ("ollama-local", "deepseek", "openai", "anthropic", "ollama")
 """Order of providers where no file sets one, the same as the reference."""
+DEFAULT_CURRENCY = "USD"
 MICROS = 1_000_000
 """Micro-units of money in one unit."""
 MAX_REMOTE_TIMEOUT_S = 1_800
@@ -166,7 +167,7 @@ class Pricing:
     """The pricing block: prices of models, in one currency."""
 
     __pydantic_config__ = FORBID_EXTRA
-    currency: Annotated[str, Field(pattern=r"^[A-Z]{3}$")] = "USD"
+    currency: Annotated[str, Field(pattern=r"^[A-Z]{3}$")] = DEFAULT_CURRENCY
     models: Mapping[str, ModelRates] = field(default_factory=dict)
 
 

@@ -230,6 +230,7 @@ async def _run_application(service: Service, loaded: ProcessConfiguration, setti
         ),
         secrets=loaded.secret_registry,
         observer=observer_name("api", loaded.settings.replica_id),
+        currency=loaded.configuration.pricing.currency,
     ) as (layer, work):
         service.current_application = layer
         log.info("ready")

@@ -45,6 +45,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from loomlog.connectors.configuration.model import DEFAULT_CURRENCY
 from loomlog.connectors.configuration.secret_registry import NO_SECRETS, SecretRegistry
 from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.errors import ConnectorError
@@ -221,13 +222,14 @@ class Application:
         log_access: LogAccess | None = None,
         entity_tables: Sequence[EntityTables] = (),
         run_tables: PostgresReader | None = None,
+        currency: str = DEFAULT_CURRENCY,
     ) -> None:
         """`families` None: those of the registry. `family_options`: what the configuration says of families, such as a
         ChannelOptions. `entity_commands` and `entity_reads` None: no transport offers families; `reads_beside`: of the
         further topic sets, for positions in their topics. `keys` None: content is not encrypted. `installation_key`
         None: callbacks are not signed. `credentials` None: requests with credentials are refused. `change_feed` None:
         it is off. `log_access` None: no transport offers all topics. `entity_tables`: the rows that health is told of;
-        these and `run_tables` have the problems of projections.
+        these and `run_tables` have the problems of projections. `currency`: of prices.
         """
         budget_token = command_tokens(new_token, "budget")
         self.keys = keys
@@ -298,6 +300,7 @@ class Application:
             accounts,
             end_offset=partial(ranges.end_offset, topics.events),
             clock_ms=clock_ms,
+            currency=currency,
             wait_s=control_wait_s,
             spent_wait_s=spent_wait_s,
         )

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
+from loomlog.connectors.configuration.model import DEFAULT_CURRENCY
 from loomlog.connectors.configuration.secret_registry import NO_SECRETS, SecretRegistry
 from loomlog.connectors.crypto.content_encryption import KeyEncryptionKeys
 from loomlog.connectors.crypto.installation_key import SecretKey
@@ -124,6 +125,7 @@ async def open_application(
     family_options: Sequence[Any] = (),
     secrets: SecretRegistry = NO_SECRETS,
     observer: str = "",
+    currency: str = DEFAULT_CURRENCY,
 ) -> AsyncIterator[tuple[Application, Callable[[], Awaitable[None]]]]:
     """Open the application, and the tasks that must run next to the transport until the context is left.
 
@@ -241,6 +243,7 @@ async def open_application(
                 for table, one in zip((ENTITIES, CHANNELS), opened_sets, strict=True)
             ],
             run_tables=reader,
+            currency=currency,
         )
         await layer.publisher.open()
 

@@ -8,6 +8,7 @@ Before: application.py. After: the handlers of each area.
 from typing import TYPE_CHECKING
 
 from loomlog.services.application.operations.aggregate_handlers import AggregateHandlers
+from loomlog.services.application.operations.budget_handlers import BudgetHandlers
 from loomlog.services.application.operations.erasure_handlers import ErasureHandlers
 from loomlog.services.application.operations.history_handlers import HistoryHandlers
 from loomlog.services.application.operations.interrupt_handlers import InterruptHandlers
@@ -34,6 +35,7 @@ def application_handlers(application: "Application") -> Handlers:
         ProjectionHandlers,
         LogHandlers,
         AggregateHandlers,
+        BudgetHandlers,
         ErasureHandlers,
         StateFileHandlers,
     )
