@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from loomlog.services.api.channel_routes import CHANNEL_ROUTES
 from loomlog.services.api.client_routes import CLIENT_ROUTES
 from loomlog.services.api.data_routes import DATA_ROUTES
-from loomlog.services.api.definition_run_routes import DEFINITION_RUN_ROUTES
 from loomlog.services.api.history_routes import HISTORY_ROUTES
 from loomlog.services.api.mcp.routes import MCP_ROUTES
 from loomlog.services.api.memory_feed_routes import MEMORY_FEED_ROUTES
@@ -32,7 +31,6 @@ ROUTES: tuple[Route, ...] = (
     *OPERATOR_ROUTES,
     *CLIENT_ROUTES,
     *DATA_ROUTES,
-    *DEFINITION_RUN_ROUTES,
     *MEMORY_FEED_ROUTES,
     *WEBHOOK_ROUTES,
     *CHANNEL_ROUTES,

@@ -9,6 +9,7 @@ Before: services/api/routes.py, services/cli/operations.py. After: the declarati
 
 from loomlog.services.application.operations.aggregates import AGGREGATE_OPERATIONS
 from loomlog.services.application.operations.budgets import BUDGET_OPERATIONS
+from loomlog.services.application.operations.definition_runs import DEFINITION_RUN_OPERATIONS
 from loomlog.services.application.operations.erasure import ERASURE_OPERATIONS
 from loomlog.services.application.operations.history import HISTORY_OPERATIONS
 from loomlog.services.application.operations.interrupts import INTERRUPT_OPERATIONS
@@ -32,6 +33,7 @@ APPLICATION_OPERATIONS: tuple[AnyOperation, ...] = (
     *LOG_OPERATIONS,
     *AGGREGATE_OPERATIONS,
     *BUDGET_OPERATIONS,
+    *DEFINITION_RUN_OPERATIONS,
     *ERASURE_OPERATIONS,
     *STATE_FILE_OPERATIONS,
 )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from loomlog.services.application.operations.aggregate_handlers import AggregateHandlers
 from loomlog.services.application.operations.budget_handlers import BudgetHandlers
+from loomlog.services.application.operations.definition_run_handlers import DefinitionRunHandlers
 from loomlog.services.application.operations.erasure_handlers import ErasureHandlers
 from loomlog.services.application.operations.history_handlers import HistoryHandlers
 from loomlog.services.application.operations.interrupt_handlers import InterruptHandlers
@@ -36,6 +37,7 @@ def application_handlers(application: "Application") -> Handlers:
         LogHandlers,
         AggregateHandlers,
         BudgetHandlers,
+        DefinitionRunHandlers,
         ErasureHandlers,
         StateFileHandlers,
     )
