@@ -391,6 +391,18 @@ async def test_a_handle_in_use_in_another_partition_is_remembered_without_the_re
     assert len(made.commands()) == 2, "it was refused before it was published"
 
 
+async def test_the_handle_that_a_live_run_was_given_is_in_use_for_its_tenant_alone() -> None:
+    async with world() as made:
+        held = [await start(made, "silent") for _ in range(4)]
+        refused = [await declined(start(made, agent_id=run.agent_id)) for run in held]
+        assert [(one.code, run.run_id in one.message) for one, run in zip(refused, held, strict=True)] == [
+            ("agent_id_in_use", True)
+        ] * len(held)
+        other = await made.layer.runs.start(GLOBEX, request(agent_id=held[0].agent_id))
+        for run in (*held, other):
+            run.stream.close()
+
+
 async def test_a_handle_of_another_partition_is_free_when_its_run_is_over() -> None:
     async with world() as made:
         session = await finished(made)
