@@ -263,5 +263,7 @@ async def _send_positions(context: Context, answer: Answer[Any]) -> None:
 
 
 def _plain(value: Any) -> Mapping[str, Any]:
-    plain: Mapping[str, Any] = msgspec.to_builtins(value, builtin_types=(bytes,))
+    plain: Mapping[str, Any] = (
+        value if isinstance(value, Mapping) else msgspec.to_builtins(value, builtin_types=(bytes,))
+    )
     return plain
