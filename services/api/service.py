@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from loomlog.connectors.configuration.model import Configuration
 from loomlog.connectors.configuration.providers import Provider
 from loomlog.connectors.protocols import Model
+from loomlog.services.api.mcp.requests import McpRequests
 from loomlog.services.api.mcp.sessions import Sessions
 from loomlog.services.api.metrics import Metrics
 from loomlog.services.api.process_handlers import ProcessHandlers
@@ -81,8 +82,11 @@ class Service:
     """Hosts, with and without port, of the configured addresses of this API."""
     process_dispatch: Dispatch = field(init=False)
     """Carries out the operations on what this process knows by itself."""
+    mcp_requests: McpRequests = field(init=False)
+    """Carries out the operations of MCP."""
 
     def __post_init__(self) -> None:
+        self.mcp_requests = McpRequests(self)
         self.process_dispatch = Dispatch(ProcessHandlers(self).by_operation(), clock_ms=clock_ms, new_token=new_token)
 
     def dispatch(self, operation: AnyOperation) -> Dispatch:

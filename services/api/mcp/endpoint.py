@@ -42,7 +42,6 @@ from loomlog.services.api.mcp.sessions import Session
 from loomlog.services.api.request_parsing import raw_body
 from loomlog.services.api.responses import JSON_MEDIA_TYPE
 from loomlog.services.api.service import Service
-from loomlog.services.application.dispatch import Dispatch
 from loomlog.services.application.request_context import current_request
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.operation_input import parse_input
@@ -89,7 +88,7 @@ async def _stateless(service: Service, caller: Caller, message: Message) -> dict
         case "tools/call":
             meta: Mapping[str, Any] = message.params["_meta"]
             _recognise_repetition(caller, meta.get("io.loomlog/idempotencyKey"), message)
-            return await server.call_tool(message, caller, _requests(service), is_stateless=True)
+            return await server.call_tool(message, caller, service.mcp_requests, is_stateless=True)
     raise unknown_method(message)
 
 
@@ -111,14 +110,9 @@ async def _in_session(service: Service, caller: Caller, message: Message, reques
             _recognise_repetition(caller, f"{session.nonce}:{message.id}", message)
             if session.has_run_events and message.params.get("name") == "spawn_run":
                 return await _stream_run(service, caller, message)
-            result = await server.call_tool(message, caller, _requests(service), is_stateless=False)
+            result = await server.call_tool(message, caller, service.mcp_requests, is_stateless=False)
             return _json(result_message(message.id, result))
     raise unknown_method(message)
-
-
-def _requests(service: Service) -> Dispatch:
-    application = service.application
-    return application.dispatch.with_handlers(McpOperations(application).by_operation())
 
 
 def _open_session(service: Service, caller: Caller, message: Message, request: Request) -> Session:

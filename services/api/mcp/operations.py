@@ -8,26 +8,28 @@ Before: server.py finds them in the table. After: services/application/runs/batc
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import orjson
 from msgspec import Meta
 from pydantic import Field
 
 from loomlog.connectors.tools.help import load_help_topics
-from loomlog.services.api.batch_endpoints import outcome_json
+from loomlog.services.api.mcp import agent_operations, state_file_operations
 from loomlog.services.application import limits
 from loomlog.services.application.answers.runs import Batch, SpawnResult
 from loomlog.services.application.application import Application
 from loomlog.services.application.bodies.fields import model_fields
 from loomlog.services.application.bodies.models import BatchBody, RunBody, to_run_request
 from loomlog.services.application.request_context import current_request
-from loomlog.services.application.runs.batch import OutcomeBuilder, SpawnOutcome
+from loomlog.services.application.runs.batch import OutcomeBuilder, SpawnOutcome, outcome_json
+from loomlog.services.application.streaming.run_states import StateFilter
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.rules import ANY_CALLER, own_data
-from loomlog.services.core.access.scopes import RUNS_CREATE
+from loomlog.services.core.access.scopes import RUNS_CREATE, RUNS_READ
 from loomlog.services.core.operations import (
     Answer,
+    AnyOperation,
     Call,
     Effect,
     Handlers,
@@ -38,6 +40,8 @@ from loomlog.services.core.operations import (
 )
 from loomlog.services.core.refusals import Refused
 
+STATES_MAX, STATES_WAIT_MS_MAX = 200, 5 * 60_000
+"""Bounds of one wait for changes of runs: what one message may have, and how long clients keep a request."""
 RunEvent = Mapping[str, Any]
 Tell = Callable[[RunEvent], None]
 
@@ -48,6 +52,27 @@ class SpawnBody(RunBody):
     timeout_ms: int | None = Field(
         None, ge=1, le=limits.BATCH_WAIT_MS, description="Cancel the run when it has not ended by then."
     )
+
+
+class RunStatesOfUser(Input, frozen=True, kw_only=True):
+    """Which changes of runs are waited for, and how long."""
+
+    user_id: Annotated[str, Meta(min_length=1, max_length=limits.NAME_BYTES_MAX, description="End user.")]
+    statuses: Annotated[
+        tuple[Literal["running", "completed", "failed", "cancelled"], ...],
+        Meta(description="Only these; empty: all."),
+    ] = ()
+    agent: Annotated[str, Meta(max_length=limits.NAME_BYTES_MAX, description="Only runs of this agent.")] = ""
+    max_events: Annotated[int, Meta(ge=1, le=STATES_MAX, description="Most changes of one answer.")] = 16
+    timeout_ms: Annotated[
+        int, Meta(ge=0, le=STATES_WAIT_MS_MAX, description="Answer with fewer when so long has passed.")
+    ] = 30_000
+
+
+class RunStatesSeen(Output, frozen=True, kw_only=True):
+    """Changes of runs in their order, from the call on."""
+
+    events: Annotated[list[dict[str, Any]], Meta(description="A run as it started or ended; the newest is last.")]
 
 
 class Help(Input, frozen=True, kw_only=True):
@@ -77,6 +102,15 @@ SPAWN_RUNS = Operation(
     effect=Effect.WAIT,
     mcp=(McpTool(tool="spawn_runs"),),
 )
+STREAM_USER_RUN_STATES = Operation(
+    name="run.states_of_user",
+    summary="Wait for runs of a user to start or end, and return these changes.",
+    input=RunStatesOfUser,
+    output=RunStatesSeen,
+    access=own_data(RUNS_READ),
+    effect=Effect.WAIT,
+    mcp=(McpTool(tool="stream_user_run_states"),),
+)
 HELP = Operation(
     name="help.read",
     summary="Read what this installation can do, by topic.",
@@ -86,7 +120,14 @@ HELP = Operation(
     effect=Effect.READ,
     mcp=(McpTool(tool="context", op="help"),),
 )
-OPERATIONS = (SPAWN_RUN, SPAWN_RUNS, HELP)
+OPERATIONS: tuple[AnyOperation, ...] = (
+    SPAWN_RUN,
+    SPAWN_RUNS,
+    STREAM_USER_RUN_STATES,
+    HELP,
+    *agent_operations.OPERATIONS,
+    *state_file_operations.OPERATIONS,
+)
 
 
 class McpOperations:
@@ -97,7 +138,12 @@ class McpOperations:
 
     def by_operation(self) -> Handlers:
         """Return the handlers by their operations."""
-        return {SPAWN_RUN: self.spawn, SPAWN_RUNS: self.spawn_many, HELP: self.help}
+        return {
+            SPAWN_RUN: self.spawn,
+            SPAWN_RUNS: self.spawn_many,
+            STREAM_USER_RUN_STATES: self.run_states,
+            HELP: self.help,
+        }
 
     async def spawn(self, call: Call[SpawnBody]) -> Answer[SpawnResult]:
         """Start a run and wait for its end."""
@@ -140,6 +186,22 @@ class McpOperations:
             outcomes = await batches.join(call.principal, requests, key=key, timeout_ms=body.timeout_ms or 0)
         spawned = sum(bool(outcome.run_id) for outcome in outcomes)
         return Answer(value={"results": [outcome_json(one) for one in outcomes], "spawned": spawned})
+
+    async def run_states(self, call: Call[RunStatesOfUser]) -> Answer[RunStatesSeen]:
+        """Return the changes that follow, as many as are asked for or come in time."""
+        asked = call.input
+        criteria = StateFilter(user_id=asked.user_id, statuses=frozenset(asked.statuses), agent=asked.agent)
+        stream = self._application.run_states.follow(call.principal, criteria)
+        seen: list[dict[str, Any]] = []
+        try:
+            async with asyncio.timeout(asked.timeout_ms / 1_000):
+                while len(seen) < asked.max_events and (chunks := await stream.next()) is not None:
+                    seen += [orjson.loads(chunk.data) for chunk in chunks if chunk.type == "run_state"]
+        except TimeoutError:
+            pass
+        finally:
+            stream.close()
+        return Answer(value=RunStatesSeen(events=seen[: asked.max_events]))
 
     async def help(self, call: Call[Help]) -> Answer[HelpText]:
         """Return a topic, or the names of all."""
