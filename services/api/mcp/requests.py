@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from loomlog.services.api.mcp.agent_operations import AgentOperations
 from loomlog.services.api.mcp.operations import McpOperations
 from loomlog.services.api.mcp.state_file_operations import StateFileOperations
+from loomlog.services.api.mcp.tasks import TaskOperations
 from loomlog.services.application.application import Application, clock_ms
 from loomlog.services.application.dispatch import Dispatch
 from loomlog.services.core.access.decide import Caller
@@ -39,6 +40,7 @@ class McpRequests:
                 **McpOperations(application).by_operation(),
                 **AgentOperations(self._service.dispatch, clock_ms=clock_ms).by_operation(),
                 **StateFileOperations(application).by_operation(),
+                **TaskOperations(application).by_operation(),
             }
             self._application, self._own = application, application.dispatch.with_handlers(handlers)
         return self._own
