@@ -13,6 +13,7 @@ running next to its transport. Every transport identifies the caller with `gate`
     bulk      preview, act                      (one of those commands, for the runs of a filter)
     reads     run, agent, runs, transcript, stream
     run_states follow
+    run_feed  read, follow            (what happens to runs, from any cursor)
     memory_changes follow            (where memory has changed)
     audit     events, record
     partitions list                  (owners and take-overs)
@@ -98,6 +99,7 @@ from loomlog.services.application.runs.forks import Forks
 from loomlog.services.application.runs.interrupts import InterruptActions
 from loomlog.services.application.runs.start import RunStarts
 from loomlog.services.application.streaming.event_hub import EventHub
+from loomlog.services.application.streaming.run_feed import RunFeed
 from loomlog.services.application.streaming.run_states import RunStates
 from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.application.transfer.imports import RunImports
@@ -415,6 +417,7 @@ class Application:
         self.bulk = BulkActions(self.queries, self.control, clock_ms=clock_ms)
         self.audit_log = AuditLog(sources, ranges, codec, events_topic=topics.events, commands_topic=topics.commands)
         log_reads = self.audit_log.reads
+        self.run_feed = RunFeed(sources, ranges, codec, log_reads, events_topic=topics.events)
         self.dead_letters = DeadLetters(
             ranges, appender, codec, log_reads, clock_ms=clock_ms, request_token=repeatable(new_token, "dead letter")
         )

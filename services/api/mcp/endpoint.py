@@ -26,6 +26,7 @@ from loomlog.connectors.process.logs import log_fields
 from loomlog.schemas.ids import hashed_token
 from loomlog.services.api.client_endpoints import is_local_origin
 from loomlog.services.api.mcp.calls import CallUnderWay, Send, current_call, progress_token, send_nothing
+from loomlog.services.api.mcp.events import list_events, poll_events, stream_events
 from loomlog.services.api.mcp.message_stream import MessageStream, call_messages
 from loomlog.services.api.mcp.messages import (
     HTTP_STATUS,
@@ -120,9 +121,22 @@ async def _stateless(service: Service, caller: Caller, message: Message, request
             return _result(message, server.list_tools(caller, is_stateless=True))
         case "tasks/get" | "tasks/update" | "tasks/cancel":
             return _result(message, await server.call_task_method(message, caller, service.mcp_requests))
+        case "events/list":
+            return _result(message, list_events(server))
+        case "events/poll":
+            return _result(message, await poll_events(server, service.mcp_requests, caller, message))
+        case "events/stream":
+            return await _stream_events(service, caller, message)
         case "tools/call":
             return await _call_stateless(service, caller, message, request)
     raise unknown_method(message)
+
+
+async def _stream_events(service: Service, caller: Caller, message: Message) -> Response:
+    server, requests = mcp_server(service.version), service.mcp_requests
+    messages = await stream_events(service.application, requests, caller, message, server)
+    slot = service.shares.streams.try_acquire(caller.holder)
+    return MessageStream(messages, on_close=slot.release)
 
 
 async def _call_stateless(service: Service, caller: Caller, message: Message, request: Request) -> Response:

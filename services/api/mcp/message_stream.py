@@ -3,7 +3,7 @@
 A client that reads slowly is waited for: what it is sent is made as it takes it. A client that leaves ends the stream
 and nothing else (decision 26).
 
-Before: endpoint.py. After: starlette.
+Before: endpoint.py, events.py. After: starlette.
 """
 
 import asyncio

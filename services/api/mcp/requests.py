@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from loomlog.services.api.mcp.agent_operations import AgentOperations
+from loomlog.services.api.mcp.event_operations import EventOperations
 from loomlog.services.api.mcp.operations import McpOperations
 from loomlog.services.api.mcp.state_file_operations import StateFileOperations
 from loomlog.services.api.mcp.tasks import TaskOperations
@@ -41,6 +42,7 @@ class McpRequests:
                 **AgentOperations(self._service.dispatch, clock_ms=clock_ms).by_operation(),
                 **StateFileOperations(application).by_operation(),
                 **TaskOperations(application).by_operation(),
+                **EventOperations(application, self._service.dispatch).by_operation(),
             }
             self._application, self._own = application, application.dispatch.with_handlers(handlers)
         return self._own

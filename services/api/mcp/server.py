@@ -20,6 +20,7 @@ from msgspec import UNSET
 
 from loomlog.services.api.mcp.calls import current_call
 from loomlog.services.api.mcp.messages import (
+    EVENTS,
     HANDSHAKE_REVISIONS,
     INTERNAL_ERROR,
     INVALID_PARAMETERS,
@@ -91,7 +92,7 @@ class McpServer:
         return {
             **self.complete(is_cached=True),
             "supportedVersions": [*STATELESS_REVISIONS, *reversed(HANDSHAKE_REVISIONS)],
-            "capabilities": {"tools": {}, "extensions": {TASKS: {}}},
+            "capabilities": {"tools": {}, "extensions": {TASKS: {}, EVENTS: {}}},
             "instructions": INSTRUCTIONS,
         }
 
