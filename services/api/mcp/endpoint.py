@@ -26,7 +26,7 @@ from loomlog.connectors.process.logs import log_fields
 from loomlog.schemas.ids import hashed_token
 from loomlog.services.api.client_endpoints import is_local_origin
 from loomlog.services.api.mcp.calls import CallUnderWay, Send, current_call, progress_token, send_nothing
-from loomlog.services.api.mcp.events import list_events, poll_events, stream_events
+from loomlog.services.api.mcp.events import list_events, poll_events, stream_events, subscribe, unsubscribe
 from loomlog.services.api.mcp.message_stream import MessageStream, call_messages
 from loomlog.services.api.mcp.messages import (
     HTTP_STATUS,
@@ -122,9 +122,14 @@ async def _stateless(service: Service, caller: Caller, message: Message, request
         case "tasks/get" | "tasks/update" | "tasks/cancel":
             return _result(message, await server.call_task_method(message, caller, service.mcp_requests))
         case "events/list":
-            return _result(message, list_events(server))
+            sends = service.application.event_webhooks is not None
+            return _result(message, list_events(server, sends=sends))
         case "events/poll":
             return _result(message, await poll_events(server, service.mcp_requests, caller, message))
+        case "events/subscribe":
+            return _result(message, await subscribe(server, service.mcp_requests, caller, message))
+        case "events/unsubscribe":
+            return _result(message, await unsubscribe(server, service.mcp_requests, caller, message))
         case "events/stream":
             return await _stream_events(service, caller, message)
         case "tools/call":

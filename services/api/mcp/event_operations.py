@@ -14,9 +14,17 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, UnsetType
 
+from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.services.application.application import Application, clock_ms
 from loomlog.services.application.dispatch import Dispatch
 from loomlog.services.application.errors import bad_request
+from loomlog.services.application.event_webhooks import (
+    LIFETIME_DEFAULT_S,
+    LIFETIME_MAX_S,
+    EndpointRefused,
+    EventWebhooks,
+    occurrence_json,
+)
 from loomlog.services.application.streaming.run_feed import (
     ANSWERED,
     ASKED,
@@ -25,7 +33,6 @@ from loomlog.services.application.streaming.run_feed import (
     WAITS,
     FeedCursor,
     RunEventFilter,
-    RunOccurrence,
 )
 from loomlog.services.core.access.rules import own_data
 from loomlog.services.core.access.scopes import RUNS_READ
@@ -35,7 +42,7 @@ from loomlog.services.families.channel.api import PEEK, ChannelMessage
 
 EVENTS_DEFAULT, EVENTS_MAX = 100, 500
 NEXT_POLL_MS = 1_000
-MESSAGE = "channel.message"
+MESSAGE, WEBHOOK = "channel.message", "webhook"
 CHARACTERS_MAX = 256
 _TEXT = {"type": "string", "maxLength": CHARACTERS_MAX}
 _FILTER = {
@@ -142,6 +149,50 @@ class EventPage(Output, frozen=True, kw_only=True):
     has_more: Annotated[bool, Meta(description="More events are there already.")] = False
 
 
+class EventDelivery(Input, frozen=True, kw_only=True):
+    """Where events are sent."""
+
+    url: Annotated[str, Meta(description="Address that receives them, https.")]
+    secret: Annotated[str, Meta(description="Signs them: whsec_ and base64 of 24 to 64 random bytes.")] = ""
+    mode: Annotated[str, Meta(description="webhook.")] = WEBHOOK
+
+
+class EventSubscribe(Input, frozen=True, kw_only=True):
+    """A subscription whose events are sent; the same again renews it."""
+
+    name: Name
+    delivery: Annotated[EventDelivery, Meta(description="Where they are sent.")]
+    arguments: Arguments = {}  # noqa: RUF012 (msgspec copies it)
+    cursor: Cursor = None
+    maxAgeMs: MaxAge = None  # noqa: N815 (the protocol's name)
+    ttlMs: Annotated[  # noqa: N815 (the protocol's name)
+        Annotated[int, Meta(ge=0, le=10**15)] | None, Meta(description="How long it should live; at most a day.")
+    ] = LIFETIME_DEFAULT_S * 1_000
+
+
+class EventUnsubscribe(Input, frozen=True, kw_only=True):
+    """A subscription that ends."""
+
+    name: Name
+    delivery: Annotated[EventDelivery, Meta(description="Where its events are sent.")]
+    arguments: Arguments = {}  # noqa: RUF012 (msgspec copies it)
+
+
+class EventSubscribed(Output, frozen=True, kw_only=True):
+    """A subscription."""
+
+    id: Annotated[str, Meta(description="Its id, in the header of each delivery.")]
+    refresh_before: Annotated[str, Meta(description="When it ends unless it is renewed, RFC 3339.")]
+    cursor: Annotated[str, Meta(description="Everything before it was delivered.")]
+    last_error: Annotated[str, Meta(description="Category of the last failed delivery; empty: none.")] = ""
+
+
+class EventUnsubscribed(Output, frozen=True, kw_only=True):
+    """The subscription has ended."""
+
+    existed: Annotated[bool, Meta(description="Whether there was one.")]
+
+
 POLL = Operation(
     name="event.poll",
     summary="Read the events of a subscription after a cursor; nothing is remembered.",
@@ -150,7 +201,23 @@ POLL = Operation(
     access=own_data(RUNS_READ),
     effect=Effect.READ,
 )
-OPERATIONS: tuple[AnyOperation, ...] = (POLL,)
+SUBSCRIBE = Operation(
+    name="event.subscribe",
+    summary="Have the events of a subscription sent to an address, or renew that.",
+    input=EventSubscribe,
+    output=EventSubscribed,
+    access=own_data(RUNS_READ),
+    effect=Effect.WRITE,
+)
+UNSUBSCRIBE = Operation(
+    name="event.unsubscribe",
+    summary="End a subscription whose events are sent to an address.",
+    input=EventUnsubscribe,
+    output=EventUnsubscribed,
+    access=own_data(RUNS_READ),
+    effect=Effect.WRITE,
+)
+OPERATIONS: tuple[AnyOperation, ...] = (POLL, SUBSCRIBE, UNSUBSCRIBE)
 
 
 class NoSuchEvent(Refused):
@@ -158,6 +225,22 @@ class NoSuchEvent(Refused):
 
     def __init__(self, name: str) -> None:
         super().__init__("not_found", f"there is no event type {name[:80]!r}: expected one of {', '.join(TYPES)}")
+
+
+class Unsupported(Refused):
+    """A way of delivery that there is not."""
+
+    def __init__(self, mode: str, why: str) -> None:
+        super().__init__("bad_request", f"delivery.mode: {mode[:40]!r} is not possible: {why}")
+        self.mode = mode[:40]
+
+
+class CallbackFailed(Refused):
+    """An address that does not take part, with the category of the reason."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__("bad_request", f"delivery.url: the address did not confirm that it wants events: {reason}")
+        self.reason = reason
 
 
 class EventOperations:
@@ -169,7 +252,7 @@ class EventOperations:
 
     def by_operation(self) -> Handlers:
         """Return the handlers by their operations."""
-        return {POLL: self.poll}
+        return {POLL: self.poll, SUBSCRIBE: self.subscribe, UNSUBSCRIBE: self.unsubscribe}
 
     async def poll(self, call: Call[EventPoll]) -> Answer[EventPage]:
         """Return the events after a cursor."""
@@ -185,12 +268,54 @@ class EventOperations:
         oldest_ms = 0 if asked.maxAgeMs is None else clock_ms() - asked.maxAgeMs
         page = await feed.read(call.principal, criteria, cursor, limit=asked.maxEvents, oldest_ms=oldest_ms)
         answer = EventPage(
-            events=[run_event_json(event, with_cursor=False) for event in page.events],
+            events=[_without_cursor(occurrence_json(event)) for event in page.events],
             cursor=page.cursor.encode(),
             truncated=page.is_truncated,
             has_more=page.has_more,
         )
         return Answer(value=answer)
+
+    async def subscribe(self, call: Call[EventSubscribe]) -> Answer[EventSubscribed]:
+        """Make a subscription, or renew it."""
+        asked = call.input
+        arguments = check_arguments(asked.name, asked.arguments)
+        webhooks = self._webhooks(asked.name, asked.delivery)
+        lifetime_ms = LIFETIME_MAX_S * 1_000 if asked.ttlMs is None else asked.ttlMs
+        try:
+            subscribed = await webhooks.subscribe(
+                call.principal,
+                asked.name,
+                arguments,
+                url=asked.delivery.url,
+                secret=asked.delivery.secret,
+                cursor=asked.cursor,
+                lifetime_s=lifetime_ms / 1_000,
+            )
+        except EndpointRefused as error:
+            raise CallbackFailed(error.reason) from error
+        answer = EventSubscribed(
+            id=subscribed.id,
+            refresh_before=format_rfc3339(subscribed.expires_at_ms),
+            cursor=subscribed.cursor,
+            last_error=subscribed.error,
+        )
+        return Answer(value=answer)
+
+    async def unsubscribe(self, call: Call[EventUnsubscribe]) -> Answer[EventUnsubscribed]:
+        """End a subscription."""
+        asked = call.input
+        arguments = check_arguments(asked.name, asked.arguments)
+        webhooks = self._webhooks(asked.name, asked.delivery)
+        existed = await webhooks.unsubscribe(call.principal, asked.name, arguments, url=asked.delivery.url)
+        return Answer(value=EventUnsubscribed(existed=existed))
+
+    def _webhooks(self, name: str, delivery: EventDelivery) -> EventWebhooks:
+        webhooks = self._application.event_webhooks
+        if webhooks is None:
+            raise Unsupported("webhook", "no LOOMLOG_SECRET_KEY is set to seal secrets of subscriptions with")
+        if delivery.mode != WEBHOOK or name == MESSAGE:
+            raise Unsupported(delivery.mode, f"events of the type {name} are not sent so: poll or stream them")
+        return webhooks
 
     async def _poll_channel(self, call: Call[EventPoll], arguments: Mapping[str, str]) -> EventPage:
         asked = call.input
@@ -223,10 +348,10 @@ def check_arguments(name: str, arguments: Mapping[str, Any]) -> dict[str, str]:
     return dict(arguments)
 
 
-def run_event_json(event: RunOccurrence, *, with_cursor: bool = True) -> dict[str, Any]:
-    """Return an event of a run in the form of the protocol; a page has one cursor for all."""
-    shown = {"eventId": event.id, "name": event.type, "timestamp": event.at, "data": dict(event.data)}
-    return {**shown, "cursor": event.cursor} if with_cursor else shown
+def _without_cursor(event: dict[str, Any]) -> dict[str, Any]:
+    """Return an event of a page, which has one cursor for all."""
+    del event["cursor"]
+    return event
 
 
 def message_json(channel: str, message: ChannelMessage) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Methods of MCP's events: list, poll, and a stream of one subscription. The protocol's forms only.
+"""Methods of MCP's events: list, poll, a stream of one subscription, and requests to an address. Forms only.
 
     active      the subscription stands, from this cursor on
     event       an event, with the cursor behind it
@@ -22,19 +22,26 @@ from loomlog.services.api.mcp.event_operations import (
     MESSAGE,
     NEXT_POLL_MS,
     POLL,
+    SUBSCRIBE,
     TYPES,
+    UNSUBSCRIBE,
+    WEBHOOK,
+    CallbackFailed,
     EventPage,
     EventPoll,
+    EventSubscribed,
+    EventUnsubscribed,
     NoSuchEvent,
+    Unsupported,
     check_arguments,
     message_json,
-    run_event_json,
 )
 from loomlog.services.api.mcp.message_stream import Messages
 from loomlog.services.api.mcp.messages import Message, RpcError, notification, result_message
 from loomlog.services.api.mcp.requests import McpRequests
 from loomlog.services.api.mcp.server import McpServer, refused_request
 from loomlog.services.application.application import Application, clock_ms
+from loomlog.services.application.event_webhooks import occurrence_json
 from loomlog.services.application.streaming.run_feed import FeedCursor, RunEventFilter
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.operation_input import parse_input
@@ -46,12 +53,18 @@ NOT_FOUND, FORBIDDEN, EXHAUSTED, UNSUPPORTED, CALLBACK_FAILED = -32023, -32024, 
 HEARTBEAT_S = 15.0
 LIFETIME_S = 30 * 60.0
 SUBSCRIPTION_KEY = "io.modelcontextprotocol/subscriptionId"
-DELIVERY = ("poll", "push")
 
 
-def list_events(server: McpServer) -> dict[str, Any]:
-    """Return the event types; there is one page."""
-    events = [{"name": name, "delivery": list(DELIVERY), **described} for name, described in TYPES.items()]
+def list_events(server: McpServer, *, sends: bool) -> dict[str, Any]:
+    """Return the event types; there is one page. `sends`: events can be sent to an address."""
+    events = [
+        {
+            "name": name,
+            "delivery": ["poll", "push", *([WEBHOOK] if sends and name != MESSAGE else [])],
+            **described,
+        }
+        for name, described in TYPES.items()
+    ]
     return {**server.complete(is_cached=True), "events": events}
 
 
@@ -69,6 +82,34 @@ async def poll_events(server: McpServer, requests: McpRequests, caller: Caller, 
         "hasMore": page.has_more,
         "nextPollMs": NEXT_POLL_MS,
     }
+
+
+async def subscribe(server: McpServer, requests: McpRequests, caller: Caller, message: Message) -> dict[str, Any]:
+    """Answer events/subscribe. Raises RpcError."""
+    try:
+        subscribed: EventSubscribed = (await requests.request(SUBSCRIBE, caller, _fields(message))).value
+    except Refused as refused:
+        raise event_error(refused, message) from refused
+    return {
+        **server.complete(),
+        "id": subscribed.id,
+        "refreshBefore": subscribed.refresh_before,
+        "cursor": subscribed.cursor,
+        "truncated": False,
+        "deliveryStatus": {"active": True, "lastError": subscribed.last_error or None},
+    }
+
+
+async def unsubscribe(server: McpServer, requests: McpRequests, caller: Caller, message: Message) -> dict[str, Any]:
+    """Answer events/unsubscribe. Raises RpcError."""
+    try:
+        ended: EventUnsubscribed = (await requests.request(UNSUBSCRIBE, caller, _fields(message))).value
+    except Refused as refused:
+        raise event_error(refused, message) from refused
+    if not ended.existed:
+        text = "there is no subscription with this name, these arguments and this address"
+        raise RpcError(NOT_FOUND, text, data={"kind": "subscription"}, request_id=message.id)
+    return server.complete()
 
 
 async def stream_events(
@@ -128,7 +169,7 @@ async def _run_events(
     try:
         while (events := await stream.next(max(0.0, told_at + HEARTBEAT_S - clock()))) is not None:
             for event in events:
-                yield run_event_json(event)
+                yield occurrence_json(event)
             if not events and clock() < told_at + HEARTBEAT_S:
                 continue
             told_at = clock()
@@ -163,8 +204,15 @@ def _fields(message: Message) -> dict[str, Any]:
 def event_error(refused: Refused, message: Message) -> RpcError:
     """Return a refusal in the extension's words."""
     error = refused_request(refused, message)
-    if isinstance(refused.__cause__, NoSuchEvent) or isinstance(refused, NoSuchEvent):
+    cause = refused if refused.__cause__ is None else refused.__cause__
+    if isinstance(cause, NoSuchEvent):
         error.code, error.data = NOT_FOUND, {"kind": "event"}
+    elif isinstance(cause, Unsupported):
+        error.code, error.data = UNSUPPORTED, {"feature": "deliveryMode", "value": cause.mode}
+    elif isinstance(cause, CallbackFailed):
+        error.code, error.data = CALLBACK_FAILED, {"reason": cause.reason}
+    elif refused.code == "share_exhausted":
+        error.code, error.data = EXHAUSTED, {"limit": "subscriptions", "max": refused.details.get("limit")}
     elif refused.code in ("insufficient_scope", "forbidden"):
         error.code = FORBIDDEN
     return error
