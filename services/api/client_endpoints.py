@@ -66,12 +66,12 @@ def identify(authenticator: Authenticator, headers: Mapping[str, str], subprotoc
         tokens = [name.removeprefix(BEARER_PREFIX) for name in subprotocols if name.startswith(BEARER_PREFIX)]
         authorization = f"Bearer {tokens[0]}" if tokens else None
     caller = authenticator.identify(authorization)
-    if authenticator.open_mode and not _is_local_origin(headers.get("origin", "")):
+    if authenticator.open_mode and not is_local_origin(headers.get("origin", "")):
         raise Refused("forbidden_origin", "without tokens only pages of this machine may connect")
     return caller
 
 
-def _is_local_origin(origin: str) -> bool:
+def is_local_origin(origin: str) -> bool:
     """Programs send no Origin and browser extensions one of their own; pages from other machines send theirs."""
     place = urlsplit(origin)
     return place.scheme not in ("http", "https") or place.hostname in LOOPBACK_HOSTS

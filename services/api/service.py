@@ -12,6 +12,9 @@ from importlib.metadata import PackageNotFoundError, version
 from loomlog.connectors.configuration.model import Configuration
 from loomlog.connectors.configuration.providers import Provider
 from loomlog.connectors.protocols import Model
+from loomlog.services.api.mcp.calls import CallUnderWay
+from loomlog.services.api.mcp.messages import RequestId
+from loomlog.services.api.mcp.requests import McpRequests
 from loomlog.services.api.mcp.sessions import Sessions
 from loomlog.services.api.metrics import Metrics
 from loomlog.services.api.process_handlers import ProcessHandlers
@@ -23,8 +26,10 @@ from loomlog.services.application.bootstrap import Readiness
 from loomlog.services.application.dispatch import Dispatch
 from loomlog.services.application.errors import RETRY_SOON_S
 from loomlog.services.application.operations.process import PROCESS_OPERATIONS
+from loomlog.services.core.bounded_resources import MCP_LONG_CALLS
 from loomlog.services.core.operations import AnyOperation
 from loomlog.services.core.refusals import Refused
+from loomlog.services.stream.shared_slots import SharedSlots
 from loomlog.services.web.static_files import WebPage
 
 DISTRIBUTION = "loomlog"
@@ -81,8 +86,14 @@ class Service:
     """Hosts, with and without port, of the configured addresses of this API."""
     process_dispatch: Dispatch = field(init=False)
     """Carries out the operations on what this process knows by itself."""
+    mcp_calls: dict[tuple[str, RequestId | None], CallUnderWay] = field(default_factory=dict)
+    """Calls of MCP under way, by session and request."""
+    mcp_long_calls: SharedSlots = field(default_factory=lambda: SharedSlots(MCP_LONG_CALLS.name, MCP_LONG_CALLS.shares))
+    mcp_requests: McpRequests = field(init=False)
+    """Carries out the operations of MCP."""
 
     def __post_init__(self) -> None:
+        self.mcp_requests = McpRequests(self)
         self.process_dispatch = Dispatch(ProcessHandlers(self).by_operation(), clock_ms=clock_ms, new_token=new_token)
 
     def dispatch(self, operation: AnyOperation) -> Dispatch:
