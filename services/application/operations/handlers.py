@@ -17,6 +17,7 @@ from loomlog.services.application.operations.resident_handlers import ResidentHa
 from loomlog.services.application.operations.run_handlers import RunHandlers
 from loomlog.services.application.operations.session_handlers import SessionHandlers
 from loomlog.services.application.operations.state_file_handlers import StateFileHandlers
+from loomlog.services.application.runs.approvals import ApprovalHandlers
 from loomlog.services.core.operations import Handlers
 
 if TYPE_CHECKING:
@@ -36,5 +37,6 @@ def application_handlers(application: "Application") -> Handlers:
         AggregateHandlers,
         ErasureHandlers,
         StateFileHandlers,
+        ApprovalHandlers,
     )
     return {operation: handler for area in areas for operation, handler in area(application).by_operation().items()}
