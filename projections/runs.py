@@ -20,6 +20,9 @@ from loomlog.projections.frames.frame import FrameMemory, PendingInput, pending_
 from loomlog.projections.frames.turn_events import SWITCHED, retry_reason
 from loomlog.projections.tables import Json, define_table
 from loomlog.schemas.generated.run_events import (
+    ApprovalDecided,
+    ApprovalEscalated,
+    ApprovalGiven,
     CallNotBegun,
     CallWaiting,
     ChildrenPlanned,
@@ -346,7 +349,7 @@ def _apply_event(values: dict[str, Any], envelope: Envelope, event: Event) -> No
                 values["told_events"] = 0
         case ToolReconcileRequested() | CallNotBegun() | FallbackSuppressed() | LimitReached() | HookActed():
             pass
-        case ResidentLeft() | WaitReported():
+        case ResidentLeft() | WaitReported() | ApprovalDecided() | ApprovalGiven() | ApprovalEscalated():
             pass
         case ChildReturned():
             values["failed_children"] += event.status in FAILED_CHILD

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
+from loomlog.connectors.configuration.approvals_block import ApprovalsBlock
 from loomlog.connectors.configuration.field_classes import BOUND, NEUTRAL, Bound, Grant, Order
 from loomlog.connectors.configuration.field_types import (
     FORBID_EXTRA,
@@ -206,3 +207,4 @@ class AgentBlock:
     evaluation_scopes: Annotated[StringList, Grant(order=Order.EVALUATION)] = ()
     history_scope: Annotated[StringList, Grant(order=Order.NAMES)] = ()
     interruption: Annotated[InterruptionOverrides | None, Grant(order=Order.INTERRUPTION)] = None
+    approvals: Annotated[ApprovalsBlock, Grant(order=Order.SAME)] = field(default_factory=ApprovalsBlock)

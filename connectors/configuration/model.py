@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError
 
 from loomlog.connectors.configuration.agent_block import AgentBlock, Candidates
+from loomlog.connectors.configuration.approvals_block import ApprovalsBlock
 from loomlog.connectors.configuration.channel_block import ChannelBlock, ChannelName
 from loomlog.connectors.configuration.field_classes import NEUTRAL, Grant, Order
 from loomlog.connectors.configuration.field_types import (
@@ -274,6 +275,7 @@ class Configuration:
     remote_tools: Mapping[RemoteToolName, RemoteToolBlock] = field(default_factory=dict)
     skills: Mapping[AgentName, SkillBlock] = field(default_factory=dict)
     interruption: InterruptionBlock = field(default_factory=InterruptionBlock)
+    approvals: ApprovalsBlock = field(default_factory=ApprovalsBlock)
     principals: Mapping[str, PrincipalBlock] = field(default_factory=dict)
     hooks: HooksBlock = field(default_factory=HooksBlock)
     context_plugins: tuple[ContextPluginBlock, ...] = ()

@@ -352,6 +352,7 @@ class Application:
         self._channels: ChannelServices | None = None
         self._channel_streams: ChannelStreams | None = None
         self._families: Sequence[FamilyServices] = ()
+        self.entity_reads = entity_reads
         self._webhooks: Webhooks | None = None
         self.dispatch = Dispatch(application_handlers(self), clock_ms=clock_ms, new_token=new_token)
         if entity_commands is not None and entity_reads is not None:

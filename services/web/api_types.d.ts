@@ -92,6 +92,7 @@ declare namespace Api {
     pin: DefinitionPin | null;
     system_prompt_blob: BlobRef | null;
     grants: AgentGrants | null;
+    approvals: ApprovalPolicy[];
   }
   interface AgentDefinitionView {
     name: string;
@@ -182,6 +183,68 @@ declare namespace Api {
     batch: string;
     status: "applied";
     definitions: AppliedDefinition[];
+  }
+  interface Approval {
+    approval_id: string;
+    run_id: string;
+    agent: string;
+    user_id: string;
+    status: string;
+    tool: string;
+    arguments: string;
+    arguments_sha256: string;
+    question: string;
+    rule: string;
+    source: string;
+    reason: string;
+    groups: ApproverGroupRow[];
+    group: number;
+    votes: ApprovalVoteRow[];
+    may_approve: boolean;
+    created_at: string;
+    expires_at: string;
+    ended_at: string | null;
+  }
+  interface ApprovalApprove {
+    reason?: string;
+    arguments_sha256?: string;
+    surface?: string;
+  }
+  interface ApprovalDeny {
+    reason?: string;
+    surface?: string;
+  }
+  interface ApprovalPage {
+    approvals: Approval[];
+    total: number;
+    next: string | null;
+  }
+  interface ApprovalPolicy {
+    source: string;
+    sha256: string;
+    version: number;
+    text: string;
+    text_blob: BlobRef | null;
+    is_inherited: boolean;
+    agents: string[];
+  }
+  interface ApprovalVoteRow {
+    by: string;
+    approved: boolean;
+    reason: string;
+    surface: string;
+    at: string;
+  }
+  interface ApprovalVoted {
+    approval_id: string;
+    status: string;
+    approvals: number;
+  }
+  interface ApproverGroupRow {
+    subjects: string[];
+    scopes: string[];
+    approvals: number;
+    within_s: number;
   }
   interface Batch {
     results: SpawnResult[];
@@ -1650,6 +1713,42 @@ declare namespace Api {
     version: number;
     content_sha256: string;
   }
+  interface PolicyRollBack {
+    version: number;
+  }
+  interface PolicySetInput {
+    rules: Record<string, any>[];
+    replaces?: number | null;
+  }
+  interface PolicyTest {
+    rules?: Record<string, any>[] | null;
+  }
+  interface PolicyTested {
+    run_id: string;
+    calls: TestedCall[];
+    allowed: number;
+    denied: number;
+    asked: number;
+    is_complete: boolean;
+  }
+  interface PolicyVersion {
+    version: number;
+    sha256: string;
+    rules: Record<string, any>[];
+    by: string;
+    at: string | null;
+    restores: number;
+  }
+  interface PolicyVersionRow {
+    version: number;
+    sha256: string;
+    by: string;
+    at: string;
+    restores: number;
+  }
+  interface PolicyVersions {
+    versions: PolicyVersionRow[];
+  }
   interface PresetContent {
     name: string;
     kind: string;
@@ -2479,6 +2578,16 @@ declare namespace Api {
     format?: ("" | "mermaid") | null;
     highlight_state?: string | null;
   }
+  interface TestedCall {
+    turn: number;
+    index: number;
+    tool: string;
+    outcome: string;
+    rule: string;
+    reason: string;
+    is_undecided: boolean;
+    recorded: string;
+  }
   interface TierCascade {
     tier: string;
     cascade: ModelChoiceStatus[];
@@ -2711,6 +2820,15 @@ declare namespace Api {
     | ["GET", `/v1/_a2aservercarddef/names`, DefinitionNames, any]
     | ["POST", `/v1/_agentdef`, DefinitionVersion | DefinitionVersions | DefinitionPromoted | DefinitionRolledBack | DefinitionRetired | DefinitionVerified, AgentDefOperation]
     | ["GET", `/v1/_agentdef/names`, DefinitionNames, any]
+    | ["GET", `/v1/_approvals`, ApprovalPage, any]
+    | ["GET", `/v1/_approvals/policy`, PolicyVersion, any]
+    | ["PUT", `/v1/_approvals/policy`, PolicyVersion, PolicySetInput]
+    | ["POST", `/v1/_approvals/policy/roll_back`, PolicyVersion, PolicyRollBack]
+    | ["POST", `/v1/_approvals/policy/test/${string}`, PolicyTested, PolicyTest]
+    | ["GET", `/v1/_approvals/policy/versions`, PolicyVersions, any]
+    | ["GET", `/v1/_approvals/${string}/${string}`, Approval, any]
+    | ["POST", `/v1/_approvals/${string}/${string}/approve`, ApprovalVoted, ApprovalApprove]
+    | ["POST", `/v1/_approvals/${string}/${string}/deny`, ApprovalVoted, ApprovalDeny]
     | ["GET", `/v1/_audit/checkpoints`, CheckpointList, any]
     | ["POST", `/v1/_audit/verify`, string, VerifyBody]
     | ["GET", `/v1/_callback`, AggregatePage, any]

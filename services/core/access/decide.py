@@ -88,6 +88,11 @@ def has_scope(caller: Caller, scope: str) -> bool:
     return scope in _with_included(caller.scopes)
 
 
+def held_scopes(caller: Caller) -> frozenset[str]:
+    """Return the scopes that the caller holds, with those that they include."""
+    return _with_included(caller.scopes)
+
+
 def may_call(caller: Caller, access: Access) -> bool:
     """Whether the caller may call an operation with this access."""
     if access.is_public:
