@@ -207,6 +207,13 @@ KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
         "evaluation_scopes": KeyDescription("Scopes in which it may write evaluations.", "[submit_self]"),
         "history_scope": KeyDescription("Runs whose history it may read.", "[user]"),
         "interruption": KeyDescription("Whether it may ask a person.", "{enabled: true}"),
+        "output_schema": KeyDescription(
+            "JSON Schema of the final answer, an object at its top; a run ends with a record that meets it.",
+            "{type: object, properties: {total: {type: number}}, required: [total]}",
+        ),
+        "output_retries": KeyDescription(
+            "How often the model may correct an answer that does not meet the schema; 2 if absent.", "1"
+        ),
     },
     agent_block.SamplingBlock: {
         "temperature": KeyDescription("Randomness, 0 to 2.", "0.2"),

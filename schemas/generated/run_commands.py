@@ -16,6 +16,7 @@ from loomlog.schemas.generated.values import (
     InterruptionRequest,
     LeaseRef,
     LimitNotice,
+    OutputCheck,
     QueueRef,
     RunOptions,
     RunPosition,
@@ -291,6 +292,8 @@ class HandOverModelReply(Record, frozen=True, kw_only=True):
     """Whose key the call was made with: run, operator; empty = it needed none."""
     credential_scope: str = ''
     """Of which one: the id of the run the key came with; empty for the operator's."""
+    output: OutputCheck | None = None
+    """The answer against the output schema of the run; null: it has none, or the answer is not final."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -318,6 +321,7 @@ class HandOverModelReply(Record, frozen=True, kw_only=True):
             "interruption_requests": [item.to_avro() for item in self.interruption_requests],
             "credential_source": self.credential_source,
             "credential_scope": self.credential_scope,
+            "output": None if self.output is None else self.output.to_avro(),
         }
 
     @classmethod
@@ -347,6 +351,7 @@ class HandOverModelReply(Record, frozen=True, kw_only=True):
             interruption_requests=tuple(InterruptionRequest.from_avro(item) for item in value["interruption_requests"]),
             credential_source=value["credential_source"],
             credential_scope=value["credential_scope"],
+            output=None if value["output"] is None else OutputCheck.from_avro(value["output"]),
         )
 
 
@@ -814,6 +819,10 @@ class StartRun(Record, frozen=True, kw_only=True):
     """Positions in loom.entity.events, <topic>/<partition>:<offset>: the owner reads as far before it decides, so
     that it knows what the sender knows (limits).
     """
+    output_schema: str = ''
+    """JSON Schema of the final answer, as JSON text, instead of the definition's; empty: that of the definition."""
+    output_retries: int | None = None
+    """How often the model may correct its answer, 0 to 10; null: as the definition says."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -834,6 +843,8 @@ class StartRun(Record, frozen=True, kw_only=True):
             "compaction": None if self.compaction is None else self.compaction.to_avro(),
             "seed": self.seed,
             "after": self.after,
+            "output_schema": self.output_schema,
+            "output_retries": self.output_retries,
         }
 
     @classmethod
@@ -856,6 +867,8 @@ class StartRun(Record, frozen=True, kw_only=True):
             compaction=None if value["compaction"] is None else Compaction.from_avro(value["compaction"]),
             seed=value["seed"],
             after=tuple(value["after"]),
+            output_schema=value["output_schema"],
+            output_retries=value["output_retries"],
         )
 
 

@@ -40,7 +40,7 @@ async def start_batch(service: Service, caller: Caller, request: Request) -> Jso
 
 def outcome_json(outcome: SpawnOutcome) -> SpawnResult:
     """Return one result of a batch as JSON; missing values are null."""
-    return {
+    answer: SpawnResult = {
         "agent_id": outcome.agent_id or None,
         "run_id": outcome.run_id or None,
         "session_id": outcome.session_id or None,
@@ -54,3 +54,6 @@ def outcome_json(outcome: SpawnOutcome) -> SpawnResult:
         "parent_context": outcome.parent_context or None,
         "position": outcome.position or None,
     }
+    if outcome.result is not None:
+        answer["result"] = outcome.result
+    return answer

@@ -92,6 +92,10 @@ declare namespace Api {
     pin: DefinitionPin | null;
     system_prompt_blob: BlobRef | null;
     grants: AgentGrants | null;
+    output_schema: string;
+    output_schema_blob: BlobRef | null;
+    output_schema_sha256: string;
+    output_retries: number;
   }
   interface AgentDefinitionView {
     name: string;
@@ -1522,6 +1526,8 @@ declare namespace Api {
     interactive?: boolean | null;
     sampling?: SamplingBody | null;
     compaction?: CompactionBody | null;
+    output_schema?: Record<string, any> | null;
+    output_retries?: number | null;
     idempotency_key?: string | null;
   }
   interface ModelAlias {
@@ -1871,6 +1877,8 @@ declare namespace Api {
     generated_at: string;
   }
   interface Run {
+    output_schema_sha256?: string;
+    result?: any;
     agent_id: string;
     run_id: string;
     session_id: string;
@@ -1948,6 +1956,8 @@ declare namespace Api {
     interactive?: boolean | null;
     sampling?: SamplingBody | null;
     compaction?: CompactionBody | null;
+    output_schema?: Record<string, any> | null;
+    output_retries?: number | null;
     idempotency_key?: string | null;
     on_complete?: EndHookBody[] | null;
   }
@@ -2250,6 +2260,7 @@ declare namespace Api {
     status: string;
     stop_reason: string | null;
     final_text: string;
+    result?: any;
     usage: FinalUsage | null;
     error: string | null;
     error_code: string | null;

@@ -15,6 +15,7 @@ import hashlib
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import orjson
 
@@ -50,6 +51,8 @@ class SpawnOutcome:
     session_id: str = ""
     stop_reason: str = ""
     final_text: str = ""
+    result: Any = None
+    """The record of a run with an output schema."""
     usage: FinalUsage | None = None
     error: str = ""
     error_code: str = ""
@@ -189,6 +192,7 @@ class OutcomeBuilder:
                 outcome.stop_reason = done["stop_reason"]
                 outcome.status = "cancelled" if outcome.stop_reason == "cancelled" else "completed"
                 outcome.usage = done.get("usage")
+                outcome.result = done.get("result")
             case "error":
                 outcome.status, outcome.error = "failed", orjson.loads(chunk.data).get("error", "")
 

@@ -36,6 +36,7 @@ from loomlog.schemas.generated.values import (
     MemoryBanked,
     MemoryContext,
     ModelChoice,
+    OutputCheck,
     ParentCall,
     QueueRef,
     RunPosition,
@@ -262,6 +263,8 @@ class ModelAnswered(Value, frozen=True, kw_only=True):
     credential_source: str = ""
     credential_scope: str = ""
     """Owner of the provider key (run, operator; empty: none was needed), and of which run."""
+    output: OutputCheck | None = None
+    """The answer against the output schema of the run; None: it has none, or the answer requests tool calls."""
 
     @property
     def key(self) -> CallKey:

@@ -33,6 +33,7 @@ from loomlog.schemas.generated.run_events import (
     ModelCallRequested,
     ModelReplied,
     ModelSwitched,
+    OutputRejected,
     PersonNotified,
     ResidentLeft,
     RunCancelled,
@@ -109,11 +110,12 @@ from loomlog.services.core.run.turns.evolve_model_calls import (
     apply_model_replied,
     apply_model_requested,
     apply_model_switched,
+    apply_output_rejected,
     apply_turn_cancelled,
     require_failed_attempt,
 )
 
-REDUCER_VERSION = 17
+REDUCER_VERSION = 18
 """Raise it whenever the same events fold to another state; older snapshots are then ignored."""
 
 
@@ -140,6 +142,8 @@ def evolve(state: State, event: Event, at_ms: int) -> State:
             return apply_model_failed(state, event)
         case ModelSwitched():
             return apply_model_switched(state, event)
+        case OutputRejected():
+            return apply_output_rejected(state, event)
         case FallbackSuppressed():
             return require_failed_attempt(state, event)
         case ToolReconcileRequested():

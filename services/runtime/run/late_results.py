@@ -107,6 +107,7 @@ def encode_result(envelope: CommandEnvelope, run_id: str, order: Any) -> HandOve
                 notices=order.notices,
                 credential_source=order.credential_source,
                 credential_scope=order.credential_scope,
+                output=order.output,
             )
         case ToolCompleted():
             return HandOverToolResult(
@@ -182,4 +183,5 @@ def decode_result(command: HandOverModelReply | HandOverToolResult, at_ms: int) 
         notices=command.notices,
         credential_source=command.credential_source,
         credential_scope=command.credential_scope,
+        output=command.output,
     )
