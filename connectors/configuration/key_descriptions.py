@@ -216,6 +216,13 @@ KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
             "Rules for its tool calls, beside those of the file and of the tenant.",
             "{rules: [{name: no-shell, tools: [Bash], then: deny}]}",
         ),
+        "output_schema": KeyDescription(
+            "JSON Schema of the final answer, an object at its top; a run ends with a record that meets it.",
+            "{type: object, properties: {total: {type: number}}, required: [total]}",
+        ),
+        "output_retries": KeyDescription(
+            "How often the model may correct an answer that does not meet the schema; 2 if absent.", "1"
+        ),
     },
     approvals_block.ApprovalsBlock: {
         "rules": KeyDescription(

@@ -495,6 +495,16 @@ class AgentDefinition(Record, frozen=True, kw_only=True):
     """What it may use and author besides tools and volumes; null: all skills, nothing else."""
     approvals: tuple[ApprovalPolicy, ...] = ()
     """Rules for its tool calls, in the order of trust."""
+    output_schema: str = ''
+    """JSON Schema of the final answer, as JSON text; empty: the answer is any text, or the schema is in the blob
+    store.
+    """
+    output_schema_blob: BlobRef | None = None
+    """The schema when it is long."""
+    output_schema_sha256: str = ''
+    """Hash of the schema with its keys in order, hex; empty: the answer is any text."""
+    output_retries: int = 0
+    """How often the model may correct an answer that does not meet the schema."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -527,6 +537,10 @@ class AgentDefinition(Record, frozen=True, kw_only=True):
             "system_prompt_blob": None if self.system_prompt_blob is None else self.system_prompt_blob.to_avro(),
             "grants": None if self.grants is None else self.grants.to_avro(),
             "approvals": [item.to_avro() for item in self.approvals],
+            "output_schema": self.output_schema,
+            "output_schema_blob": None if self.output_schema_blob is None else self.output_schema_blob.to_avro(),
+            "output_schema_sha256": self.output_schema_sha256,
+            "output_retries": self.output_retries,
         }
 
     @classmethod
@@ -561,6 +575,10 @@ class AgentDefinition(Record, frozen=True, kw_only=True):
             system_prompt_blob=None if value["system_prompt_blob"] is None else BlobRef.from_avro(value["system_prompt_blob"]),
             grants=None if value["grants"] is None else AgentGrants.from_avro(value["grants"]),
             approvals=tuple(ApprovalPolicy.from_avro(item) for item in value["approvals"]),
+            output_schema=value["output_schema"],
+            output_schema_blob=None if value["output_schema_blob"] is None else BlobRef.from_avro(value["output_schema_blob"]),
+            output_schema_sha256=value["output_schema_sha256"],
+            output_retries=value["output_retries"],
         )
 
 
@@ -1513,6 +1531,39 @@ class MemorySpan(Record, frozen=True, kw_only=True):
         )
 
 
+class OutputCheck(Record, frozen=True, kw_only=True):
+    """A final answer against the output schema of its run: a record, or what is wrong with it."""
+
+    SCHEMA: ClassVar[str] = "loom.values.OutputCheck"
+    CONTENT: ClassVar[Mapping[str, str]] = {"result": "text", "path": "text", "problem": "text", "error": "text"}
+
+    result: str = ''
+    """The record as JSON text; empty if the answer does not meet the schema."""
+    path: str = ''
+    """Where the first problem is, as a JSON path that begins with $."""
+    problem: str = ''
+    """What the model is told about an answer that does not meet the schema."""
+    error: str = ''
+    """What a person is told about it."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "result": self.result,
+            "path": self.path,
+            "problem": self.problem,
+            "error": self.error,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            result=value["result"],
+            path=value["path"],
+            problem=value["problem"],
+            error=value["error"],
+        )
+
+
 class ParentCall(Record, frozen=True, kw_only=True):
     """The tool call that a run was started by."""
 
@@ -2051,6 +2102,7 @@ RECORDS = (
     MemorySpan,
     MeterAmount,
     ModelChoice,
+    OutputCheck,
     ParentCall,
     Provenance,
     QueueRef,

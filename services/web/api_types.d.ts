@@ -93,6 +93,10 @@ declare namespace Api {
     system_prompt_blob: BlobRef | null;
     grants: AgentGrants | null;
     approvals: ApprovalPolicy[];
+    output_schema: string;
+    output_schema_blob: BlobRef | null;
+    output_schema_sha256: string;
+    output_retries: number;
   }
   interface AgentDefinitionView {
     name: string;
@@ -1585,6 +1589,8 @@ declare namespace Api {
     interactive?: boolean | null;
     sampling?: SamplingBody | null;
     compaction?: CompactionBody | null;
+    output_schema?: Record<string, any> | null;
+    output_retries?: number | null;
     idempotency_key?: string | null;
   }
   interface ModelAlias {
@@ -1970,6 +1976,8 @@ declare namespace Api {
     generated_at: string;
   }
   interface Run {
+    output_schema_sha256?: string;
+    result?: any;
     agent_id: string;
     run_id: string;
     session_id: string;
@@ -2047,6 +2055,8 @@ declare namespace Api {
     interactive?: boolean | null;
     sampling?: SamplingBody | null;
     compaction?: CompactionBody | null;
+    output_schema?: Record<string, any> | null;
+    output_retries?: number | null;
     idempotency_key?: string | null;
     on_complete?: EndHookBody[] | null;
   }
@@ -2349,6 +2359,7 @@ declare namespace Api {
     status: string;
     stop_reason: string | null;
     final_text: string;
+    result?: any;
     usage: FinalUsage | null;
     error: string | null;
     error_code: string | null;

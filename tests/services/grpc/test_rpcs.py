@@ -195,7 +195,9 @@ async def test_a_deleted_state_file_is_named_and_its_content_was_there(here: Ser
 
 async def test_limits_are_set_listed_and_deleted(here: Served):
     made = await here.call("TokenLimit", op="set", scope="tenant", tenant="acme", hard_limit=1_000)
-    assert [(row.tenant_id, row.hard_limit, row.HasField("soft_limit")) for row in made.limits] == [("acme", 1_000, False)]
+    assert [(row.tenant_id, row.hard_limit, row.HasField("soft_limit")) for row in made.limits] == [
+        ("acme", 1_000, False)
+    ]
     assert len((await here.call("TokenLimit", op="list")).limits) == 1
     await here.call("TokenLimit", op="delete", scope="tenant", tenant="acme")
     assert not (await here.call("TokenLimit", op="list")).limits
@@ -255,9 +257,7 @@ async def test_rpcs_of_later_clients_and_of_features_that_are_not_there_say_so(h
 async def test_a_deadline_ends_what_waits(here: Served):
     await here.call("PublishChannel", channel="reviews", payload=b"1") if False else None
     waiting = here.service.shares.waiting
-    late = await refusal(
-        here.call("AwaitChannels", channels=["reviews"], wait_ms=60_000, timeout_s=0.3)
-    )
+    late = await refusal(here.call("AwaitChannels", channels=["reviews"], wait_ms=60_000, timeout_s=0.3))
     assert late.code() in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.NOT_FOUND)
     await until(lambda: waiting.shares.in_use == 0)
     assert WAITING_REQUESTS.shares.total > 0
