@@ -56,6 +56,7 @@ from loomlog.services.families.channel.services import read_options as channel_o
 from loomlog.services.families.database.services import read_options as database_options
 from loomlog.services.families.definition.observation import observer_name
 from loomlog.services.families.definition.services import read_options as definition_options
+from loomlog.services.families.identity.services import read_options as identity_options
 from loomlog.services.families.memory.services import read_options as memory_options
 from loomlog.services.families.process_start import load_for_start
 from loomlog.services.families.schedule.services import read_options as schedule_options
@@ -149,6 +150,7 @@ async def run(loaded: ProcessConfiguration) -> None:
     gate = Authenticator(
         build_token_table(loaded.configuration, loaded.settings, os.environ),
         restricts_operator_key=loaded.settings.operator_key_restriction,
+        has_minted=identity_options(loaded).peppers is not None,
     )
     # It would add a second, unused series to each counter.
     disable_created_metrics()  # type: ignore[no-untyped-call]  # the library types this one function not
@@ -223,6 +225,7 @@ async def _run_application(service: Service, loaded: ProcessConfiguration, setti
         family_options=(
             channel_options(loaded),
             definition_options(loaded),
+            identity_options(loaded),
             memory_options(loaded),
             database_options(loaded),
             schedule_options(loaded),
@@ -231,6 +234,7 @@ async def _run_application(service: Service, loaded: ProcessConfiguration, setti
         secrets=loaded.secret_registry,
         observer=observer_name("api", loaded.settings.replica_id),
         currency=loaded.configuration.pricing.currency,
+        beside=[service.open_access.run],
     ) as (layer, work):
         service.current_application = layer
         log.info("ready")

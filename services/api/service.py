@@ -14,6 +14,7 @@ from loomlog.connectors.configuration.providers import Provider
 from loomlog.connectors.protocols import Model
 from loomlog.services.api.mcp.sessions import Sessions
 from loomlog.services.api.metrics import Metrics
+from loomlog.services.api.open_access import OpenAccess
 from loomlog.services.api.process_handlers import ProcessHandlers
 from loomlog.services.api.request_shares import RequestShares
 from loomlog.services.api.shared_insights import SharedInsights
@@ -79,10 +80,13 @@ class Service:
     """Hosts that the network tools may reach."""
     own_hosts: frozenset[str] = frozenset()
     """Hosts, with and without port, of the configured addresses of this API."""
+    open_access: OpenAccess = field(init=False)
+    """Streams and sockets, which end with the access of their callers."""
     process_dispatch: Dispatch = field(init=False)
     """Carries out the operations on what this process knows by itself."""
 
     def __post_init__(self) -> None:
+        self.open_access = OpenAccess(self.authenticator)
         self.process_dispatch = Dispatch(ProcessHandlers(self).by_operation(), clock_ms=clock_ms, new_token=new_token)
 
     def dispatch(self, operation: AnyOperation) -> Dispatch:

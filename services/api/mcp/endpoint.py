@@ -178,6 +178,12 @@ async def _stream_run(service: Service, caller: Caller, message: Message) -> Res
 
     task = asyncio.get_running_loop().create_task(work())
 
+    def end() -> None:
+        task.cancel()
+        events.put_nowait(None)
+
+    release = service.open_access.hold(caller, end)
+
     async def body() -> AsyncIterator[bytes]:
         try:
             while True:
@@ -190,8 +196,10 @@ async def _stream_run(service: Service, caller: Caller, message: Message) -> Res
                 if event is None:
                     break
                 yield _sse(event)
-            yield _sse(await task)
+            if not task.cancelling():
+                yield _sse(await task)
         finally:
+            release()
             task.cancel()
 
     return StreamingResponse(body(), media_type="text/event-stream", headers={"cache-control": "no-cache"})

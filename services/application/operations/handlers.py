@@ -19,6 +19,7 @@ from loomlog.services.application.operations.resident_handlers import ResidentHa
 from loomlog.services.application.operations.run_handlers import RunHandlers
 from loomlog.services.application.operations.session_handlers import SessionHandlers
 from loomlog.services.application.operations.state_file_handlers import StateFileHandlers
+from loomlog.services.application.operations.user_handlers import UserHandlers
 from loomlog.services.core.operations import Handlers
 
 if TYPE_CHECKING:
@@ -40,5 +41,6 @@ def application_handlers(application: "Application") -> Handlers:
         DefinitionRunHandlers,
         ErasureHandlers,
         StateFileHandlers,
+        UserHandlers,
     )
     return {operation: handler for area in areas for operation, handler in area(application).by_operation().items()}

@@ -6,6 +6,8 @@ gives no access anywhere within a second (decision 70).
     state.py, decide.py   the rules; limits.py has the bounds
     tokens.py             texts of tokens, and what is kept of them
     directory.py          tokens and users of all aggregates, as callers are found in them
+    api.py, handlers.py   the operations, and what carries them out
+    services.py           opens them in a process
 
 Before: requests. After: services/application/authentication.py asks the directory for every request.
 """
@@ -33,6 +35,7 @@ from loomlog.services.core.families import (
     StateFiles,
     inner_commands,
 )
+from loomlog.services.families.identity.api import OPERATIONS
 from loomlog.services.families.identity.decide import decide
 from loomlog.services.families.identity.state import NAME, Identity, evolve, initial, shard_of, shard_of_token
 
@@ -82,4 +85,6 @@ FAMILY = Family(
     ),
     content_subject=_subject,
     reads=Reads.REPLICATED,
+    operations=OPERATIONS,
+    services="loomlog.services.families.identity.services",
 )

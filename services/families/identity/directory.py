@@ -13,8 +13,18 @@ from typing import Any
 
 from loomlog.connectors.errors import ConnectorError
 from loomlog.schemas.generated.values import TenantQuota
+from loomlog.services.core.families import aggregate_id, installation_aggregate
 from loomlog.services.core.refusals import Refused
-from loomlog.services.families.identity.state import ISOLATED, NAME, Credential, Identity, Token, User, entry_key
+from loomlog.services.families.identity.state import (
+    ISOLATED,
+    NAME,
+    Credential,
+    Identity,
+    Token,
+    User,
+    entry_key,
+    shard_of,
+)
 from loomlog.services.families.identity.tokens import PREFIX, Peppers
 from loomlog.services.stream.entities.replicas import Replicas
 
@@ -24,6 +34,9 @@ ASK_EVERY_S = 2.0
 """How often the ends of the partitions are asked for."""
 RETRY_AFTER_S = 2
 NO_QUOTA = TenantQuota()
+NOTHING = Identity()
+ADMINISTRATORS = installation_aggregate(NAME)
+"""Id of the aggregate with the tokens of administrators."""
 Subject = tuple[str, str]
 """Tenant and subject."""
 
@@ -93,6 +106,20 @@ class Directory:
     def token(self, def_id: str) -> Token | None:
         return self._by_id.get(def_id)
 
+    def __len__(self) -> int:
+        """Number of tokens, in force or not."""
+        return len(self._by_id)
+
+    def named(self, tenant: str, name: str) -> list[Token]:
+        """Return the tokens of a name that belong to no user, of administrators and others."""
+        shards = (aggregate_id(NAME, tenant, shard_of("token", name)), ADMINISTRATORS)
+        states = [self._shards.get(one, NOTHING) for one in shards]
+        return [one for state in states for one in state.tokens_of("", name) if one.tenant == tenant]
+
+    def tokens_of_user(self, tenant: str, subject: str) -> list[Token]:
+        """Return the tokens of a user, in the order in which they were made."""
+        return self._shards.get(aggregate_id(NAME, tenant, shard_of("user", subject)), NOTHING).tokens_of(subject)
+
     def has_text(self, text: str) -> bool:
         """Whether a token, in force or not, has that text."""
         return self.peppers is not None and any(one in self._by_hash for one in self.peppers.all_hashes(text))
@@ -146,7 +173,7 @@ class Directory:
 
     def _fold(self, aggregate: str) -> None:
         state: Identity = self._replicas.state(aggregate)
-        before = self._shards.get(aggregate, Identity())
+        before = self._shards.get(aggregate, NOTHING)
         self._shards[aggregate] = state
         for def_id, token in before.tokens.items():
             if def_id not in state.tokens:
