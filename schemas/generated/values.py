@@ -10,6 +10,62 @@ from msgspec import field
 from loomlog.schemas.records import Record
 
 
+class AccessToken(Record, frozen=True, kw_only=True):
+    """A token that gives access. Its text is nowhere: only what is computed from it under the pepper."""
+
+    SCHEMA: ClassVar[str] = "loom.values.AccessToken"
+
+    def_id: str
+    """Id of the token."""
+    name: str
+    """Name of the token, as its tenant knows it."""
+    tenant: str
+    """Tenant that its holder belongs to."""
+    subject: str
+    """Subject of its holder."""
+    hashed: str
+    """HMAC-SHA256 of the text under the pepper, hexadecimal."""
+    user: str = ''
+    """Registered user whose token it is; empty for a token of no user."""
+    scopes: tuple[str, ...] = ()
+    """Scopes of access; of a token of a user those that follow from the access mode."""
+    suffix: str = ''
+    """First characters of the text behind its prefix, so that people can tell tokens apart."""
+    expires_at_ms: int = 0
+    """When it ends by itself, UTC milliseconds; 0: never."""
+    is_imported: bool = False
+    """Whether the operator has chosen its text."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "def_id": self.def_id,
+            "name": self.name,
+            "tenant": self.tenant,
+            "subject": self.subject,
+            "user": self.user,
+            "scopes": self.scopes,
+            "hashed": self.hashed,
+            "suffix": self.suffix,
+            "expires_at_ms": self.expires_at_ms,
+            "is_imported": self.is_imported,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            def_id=value["def_id"],
+            name=value["name"],
+            tenant=value["tenant"],
+            subject=value["subject"],
+            user=value["user"],
+            scopes=tuple(value["scopes"]),
+            hashed=value["hashed"],
+            suffix=value["suffix"],
+            expires_at_ms=value["expires_at_ms"],
+            is_imported=value["is_imported"],
+        )
+
+
 class CoreBlock(Record, frozen=True, kw_only=True):
     """An entry of memory that is always in the prompt of an agent."""
 
@@ -2010,6 +2066,50 @@ class SurfacedMessage(Record, frozen=True, kw_only=True):
         )
 
 
+class TenantQuota(Record, frozen=True, kw_only=True):
+    """Bounds of what a tenant, a user or a token may use at once or in a minute; -1: no bound."""
+
+    SCHEMA: ClassVar[str] = "loom.values.TenantQuota"
+
+    runs_at_once: int = -1
+    """Top-level runs that work at once."""
+    runs_per_minute: int = -1
+    """Top-level runs that start in a minute."""
+    calls_per_minute: int = -1
+    """Requests in a minute."""
+    open_streams: int = -1
+    """Event streams that are open at once."""
+    users: int = -1
+    """Registered users."""
+    tokens: int = -1
+    """Tokens that are in force."""
+    blob_bytes: int = -1
+    """Bytes of stored content."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "runs_at_once": self.runs_at_once,
+            "runs_per_minute": self.runs_per_minute,
+            "calls_per_minute": self.calls_per_minute,
+            "open_streams": self.open_streams,
+            "users": self.users,
+            "tokens": self.tokens,
+            "blob_bytes": self.blob_bytes,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            runs_at_once=value["runs_at_once"],
+            runs_per_minute=value["runs_per_minute"],
+            calls_per_minute=value["calls_per_minute"],
+            open_streams=value["open_streams"],
+            users=value["users"],
+            tokens=value["tokens"],
+            blob_bytes=value["blob_bytes"],
+        )
+
+
 class ToolCall(Record, frozen=True, kw_only=True):
     """A call the model asks for."""
 
@@ -2072,6 +2172,7 @@ class Usage(Record, frozen=True, kw_only=True):
 
 
 RECORDS = (
+    AccessToken,
     AgentDefinition,
     AgentGrants,
     ApprovalPolicy,
@@ -2116,6 +2217,7 @@ RECORDS = (
     SkillPin,
     Spawn,
     SurfacedMessage,
+    TenantQuota,
     ToolCall,
     Usage,
     VolumeGrant,

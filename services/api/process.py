@@ -28,6 +28,7 @@ from loomlog.services.families.channel.services import read_options as channel_o
 from loomlog.services.families.database.services import read_options as database_options
 from loomlog.services.families.definition.observation import observer_name
 from loomlog.services.families.definition.services import read_options as definition_options
+from loomlog.services.families.identity.services import read_options as identity_options
 from loomlog.services.families.memory.services import read_options as memory_options
 from loomlog.services.families.schedule.services import read_options as schedule_options
 from loomlog.services.families.webhook.services import read_options as webhook_options
@@ -43,6 +44,7 @@ def build_service(loaded: ProcessConfiguration, settings: ApiSettings) -> Servic
         authenticator=Authenticator(
             build_token_table(loaded.configuration, loaded.settings, os.environ),
             restricts_operator_key=loaded.settings.operator_key_restriction,
+            has_minted=identity_options(loaded).peppers is not None,
         ),
         configuration=loaded.configuration,
         providers=build_providers(loaded.configuration, loaded.settings, os.environ),
@@ -83,6 +85,7 @@ async def run_application(
         family_options=(
             channel_options(loaded),
             definition_options(loaded),
+            identity_options(loaded),
             memory_options(loaded),
             database_options(loaded),
             schedule_options(loaded),
@@ -91,6 +94,7 @@ async def run_application(
         secrets=loaded.secret_registry,
         observer=observer_name(name, loaded.settings.replica_id),
         currency=loaded.configuration.pricing.currency,
+        beside=[service.open_access.run],
     ) as (layer, work):
         service.current_application = layer
         await on_ready()

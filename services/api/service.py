@@ -17,6 +17,7 @@ from loomlog.services.api.mcp.messages import RequestId
 from loomlog.services.api.mcp.requests import McpRequests
 from loomlog.services.api.mcp.sessions import Sessions
 from loomlog.services.api.metrics import Metrics
+from loomlog.services.api.open_access import OpenAccess
 from loomlog.services.api.process_handlers import ProcessHandlers
 from loomlog.services.api.request_shares import RequestShares
 from loomlog.services.api.shared_insights import SharedInsights
@@ -84,6 +85,8 @@ class Service:
     """Hosts that the network tools may reach."""
     own_hosts: frozenset[str] = frozenset()
     """Hosts, with and without port, of the configured addresses of this API."""
+    open_access: OpenAccess = field(init=False)
+    """Streams and sockets, which end with the access of their callers."""
     process_dispatch: Dispatch = field(init=False)
     """Carries out the operations on what this process knows by itself."""
     mcp_calls: dict[tuple[str, RequestId | None], CallUnderWay] = field(default_factory=dict)
@@ -94,6 +97,7 @@ class Service:
 
     def __post_init__(self) -> None:
         self.mcp_requests = McpRequests(self)
+        self.open_access = OpenAccess(self.authenticator)
         self.process_dispatch = Dispatch(ProcessHandlers(self).by_operation(), clock_ms=clock_ms, new_token=new_token)
 
     def dispatch(self, operation: AnyOperation) -> Dispatch:

@@ -120,6 +120,7 @@ from loomlog.services.families.definition.services import RunSources
 from loomlog.services.families.definition.table import DefinitionTable
 from loomlog.services.families.hook import HOOKS
 from loomlog.services.families.hook.services import HookOptions
+from loomlog.services.families.identity.directory import Directory
 from loomlog.services.families.installation import InstallationCommands
 from loomlog.services.families.memory.author import scopes_of_run
 from loomlog.services.families.memory.handlers import RunTimes
@@ -243,6 +244,7 @@ class Application:
         self.keys = keys
         self.authenticator = authenticator
         self.hub = hub
+        self.clock_ms = clock_ms
         self.projection = projection
         self.publisher = CommandPublisher(
             appender, codec, topic=topics.commands, wait_s=publish_wait_s, on_batch=on_batch
@@ -353,6 +355,7 @@ class Application:
         self._channel_streams: ChannelStreams | None = None
         self._families: Sequence[FamilyServices] = ()
         self.entity_reads = entity_reads
+        self.directory: Directory | None = None
         self._webhooks: Webhooks | None = None
         self.dispatch = Dispatch(application_handlers(self), clock_ms=clock_ms, new_token=new_token)
         if entity_commands is not None and entity_reads is not None:
@@ -378,6 +381,7 @@ class Application:
                 context.provide(memory_index)
             handlers, self._families = open_families(context, all_families() if families is None else families)
             self.dispatch = self.dispatch.with_handlers({**handlers, **self.wide_pauses.by_operation()})
+            self.directory = authenticator.directory = context.find(Directory)
             self._definitions = Definitions(context.get(DefinitionTable), clock_ms=clock_ms)
             self._memory = context.get(MemoryServices)
             self._channels = context.get(ChannelServices)

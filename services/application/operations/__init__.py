@@ -20,6 +20,7 @@ from loomlog.services.application.operations.residents import RESIDENT_OPERATION
 from loomlog.services.application.operations.runs import RUN_OPERATIONS
 from loomlog.services.application.operations.sessions import SESSION_OPERATIONS
 from loomlog.services.application.operations.state_files import STATE_FILE_OPERATIONS
+from loomlog.services.application.operations.users import USER_OPERATIONS
 from loomlog.services.core.operations import AnyOperation
 from loomlog.services.families.registry import all_operations
 
@@ -36,6 +37,7 @@ APPLICATION_OPERATIONS: tuple[AnyOperation, ...] = (
     *DEFINITION_RUN_OPERATIONS,
     *ERASURE_OPERATIONS,
     *STATE_FILE_OPERATIONS,
+    *USER_OPERATIONS,
 )
 
 

@@ -3,6 +3,7 @@ import dataclasses
 import pytest
 
 from loomlog.connectors.configuration.principals import TokenTable
+from loomlog.schemas.records import replace
 from loomlog.services.application.authentication import Authenticator, require_scope
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import RUNS_CREATE, RUNS_READ
@@ -13,7 +14,9 @@ from tests.services.application.world import ADMIN_CALLER, CALLERS, IVY, READER,
 @pytest.mark.parametrize("caller", CALLERS, ids=lambda caller: caller.name)
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
 def test_a_token_is_its_caller_whatever_the_case_of_the_scheme(caller: Caller, scheme: str) -> None:
-    assert Authenticator(tokens()).identify(f"{scheme} {caller.name}-token") == caller
+    found = Authenticator(tokens()).identify(f"{scheme} {caller.name}-token")
+    assert replace(found, isolated_users=caller.isolated_users) == caller
+    assert ("ivy" in found.isolated_users) is ("ivy" in caller.isolated_users)
 
 
 @pytest.mark.parametrize(
