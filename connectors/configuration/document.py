@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from loomlog.connectors.configuration import (
     agent_block,
     channel_block,
+    issuer_block,
     memory_block,
     model,
     schedule_block,
@@ -167,6 +168,7 @@ BLOCKS: tuple[tuple[str, type], ...] = (
     ("skills.<name>", model.SkillBlock),
     ("interruption", model.InterruptionBlock),
     ("principals.<name>", model.PrincipalBlock),
+    ("issuers.<name>", issuer_block.IssuerBlock),
     ("hooks", model.HooksBlock),
     ("hooks.permit_host_widen", model.PermitHostWiden),
     ("context_plugins[]", model.ContextPluginBlock),

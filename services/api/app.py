@@ -157,7 +157,7 @@ def _build_endpoint(service: Service, route: Route) -> RequestHandler:
         try:
             caller = ANONYMOUS
             if not access.is_public:
-                caller = identify(service, request)
+                caller = await identify(service, request)
                 log_fields.set({**log_fields.get(), "tenant": caller.tenant})
                 require_access(caller, access)
             check_encoding(request)
@@ -175,6 +175,7 @@ def _build_endpoint(service: Service, route: Route) -> RequestHandler:
             stream: object = response
             if isinstance(stream, EventStream):
                 stream.on_close = slots.hand_over_stream()
+                stream.expires_at_ms = caller.expires_at_ms
         except BodyTooLarge as too_large:
             response = _DrainBeforeResponse(request, refusal_response(too_large, {"connection": "close"}))
         except BodyTooSlow as too_slow:
@@ -264,7 +265,7 @@ def _build_router_error_handler(
         allowed = _allowed_methods(path, routes)
         try:
             if path.startswith("/v1/") and not allowed:
-                identify(service, request)
+                await identify(service, request)
         except Refused as refusal:
             return refusal_response(refusal, headers)
         if error.status_code == 405:

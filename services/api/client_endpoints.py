@@ -7,6 +7,7 @@ rejected by their Origin.
 Before: app.py has found the route. After: services/application/clients/connections.py.
 """
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from loomlog.services.api.event_stream import TOKEN_EXPIRED, seconds_until
 from loomlog.services.api.responses import refusal_response
 from loomlog.services.api.service import Service
 from loomlog.services.application.authentication import Authenticator, require_access
@@ -29,6 +31,7 @@ from loomlog.services.core.refusals import Refused
 BEARER_PREFIX = "bearer."
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 SWITCHING_PROTOCOLS = 101
+POLICY_VIOLATION = 1008
 REASON_BYTES_MAX = 120
 """Maximum bytes of a close frame's reason; RFC 6455 allows 123, and ours are ASCII."""
 
@@ -44,7 +47,7 @@ async def connect(service: Service, access: Access, scope: Scope, receive: Recei
     await receive()  # websocket.connect
     try:
         headers, offered = Headers(scope=scope), scope["subprotocols"]
-        caller = identify(service.authenticator, headers, offered)
+        caller = await identify(service.authenticator, headers, offered)
         require_access(caller, access)
         if SUBPROTOCOL not in offered:
             raise bad_request(f"Sec-WebSocket-Protocol: expected {SUBPROTOCOL}")
@@ -52,11 +55,11 @@ async def connect(service: Service, access: Access, scope: Scope, receive: Recei
     except Refused as declined:
         return await _send_refusal(refusal_response(declined), send)
     await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL, "headers": []})
-    await clients.serve(caller, AsgiClientSocket(receive, send))
+    await clients.serve(caller, AsgiClientSocket(receive, send, expires_at_ms=caller.expires_at_ms))
     return SWITCHING_PROTOCOLS
 
 
-def identify(authenticator: Authenticator, headers: Mapping[str, str], subprotocols: list[str]) -> Caller:
+async def identify(authenticator: Authenticator, headers: Mapping[str, str], subprotocols: list[str]) -> Caller:
     """Authenticate the connecting caller. A header takes precedence when present, even if it is wrong.
 
     Raises Refused.
@@ -65,7 +68,7 @@ def identify(authenticator: Authenticator, headers: Mapping[str, str], subprotoc
     if authorization is None:
         tokens = [name.removeprefix(BEARER_PREFIX) for name in subprotocols if name.startswith(BEARER_PREFIX)]
         authorization = f"Bearer {tokens[0]}" if tokens else None
-    caller = authenticator.identify(authorization)
+    caller = await authenticator.authenticate(authorization)
     if authenticator.open_mode and not _is_local_origin(headers.get("origin", "")):
         raise Refused("forbidden_origin", "without tokens only pages of this machine may connect")
     return caller
@@ -78,14 +81,21 @@ def _is_local_origin(origin: str) -> bool:
 
 
 class AsgiClientSocket:
-    """Protocol loomlog.services.application.clients.connection.ClientSocket over ASGI."""
+    """Protocol loomlog.services.application.clients.connection.ClientSocket over ASGI; ends when the token expires."""
 
-    def __init__(self, receive: Receive, send: Send) -> None:
+    def __init__(self, receive: Receive, send: Send, *, expires_at_ms: int | None = None) -> None:
         self._receive = receive
         self._send = send
+        self._expires_at_ms = expires_at_ms
 
     async def receive(self) -> str | None:
-        message = await self._receive()
+        expires_at_ms = self._expires_at_ms
+        try:
+            async with asyncio.timeout(None if expires_at_ms is None else seconds_until(expires_at_ms)):
+                message = await self._receive()
+        except TimeoutError as error:
+            await self.close(POLICY_VIOLATION, TOKEN_EXPIRED)
+            raise ClientDisconnected(TOKEN_EXPIRED) from error
         if message["type"] == "websocket.disconnect":
             raise ClientDisconnected("the client has left")
         text: str | None = message.get("text")

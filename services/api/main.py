@@ -34,6 +34,7 @@ from loomlog.connectors.configuration.principals import build_token_table
 from loomlog.connectors.configuration.providers import build_providers
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.http.insights_report import InsightsClient
+from loomlog.connectors.identity_providers.providers import IdentityProviders
 from loomlog.connectors.kafka.schema_registry import load_codec
 from loomlog.connectors.process import logs
 from loomlog.connectors.process.file_limits import raise_open_file_limit
@@ -149,6 +150,7 @@ async def run(loaded: ProcessConfiguration) -> None:
     gate = Authenticator(
         build_token_table(loaded.configuration, loaded.settings, os.environ),
         restricts_operator_key=loaded.settings.operator_key_restriction,
+        providers=IdentityProviders(loaded.configuration.issuers),
     )
     # It would add a second, unused series to each counter.
     disable_created_metrics()  # type: ignore[no-untyped-call]  # the library types this one function not
@@ -196,6 +198,7 @@ async def run(loaded: ProcessConfiguration) -> None:
     for model in service.models.values():
         await model.close()
     await service.insights.close()
+    await gate.providers.close()
     log.info("stopped")
 
 

@@ -58,7 +58,7 @@ def build_page_app(service: Service) -> ASGIApp:
                 raise Refused("route_not_found", f"there is no web page here: {service.web_page_absence}")
             _check_method(method, path)
             if path in (PREFIX, "/ui/") and b"token=" in scope["query_string"]:
-                status, headers, body = _sign_in_by_link(service, request)
+                status, headers, body = await _sign_in_by_link(service, request)
             elif path == LOGOUT_PATH:
                 status, headers, body = _sign_out_by_link(request)
             else:
@@ -190,7 +190,7 @@ def _allowed(path: str) -> str:
     return "GET, HEAD, POST" if path == LOGOUT_PATH else "GET, HEAD"
 
 
-def _sign_in_by_link(service: Service, request: Request) -> tuple[int, RawHeaders, bytes]:
+async def _sign_in_by_link(service: Service, request: Request) -> tuple[int, RawHeaders, bytes]:
     """Set the cookie and take the token out of the address. A link of another site signs no person in."""
     pairs = parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True)
     rest = urlencode([(name, value) for name, value in pairs if name != "token"])
@@ -198,7 +198,7 @@ def _sign_in_by_link(service: Service, request: Request) -> tuple[int, RawHeader
     cookie = ""
     if request.method == "GET" and may_be_linked(request) and tokens and not service.authenticator.open_mode:
         try:
-            service.authenticator.identify(f"Bearer {tokens[0]}")
+            await service.authenticator.authenticate(f"Bearer {tokens[0]}")
             cookie = session_cookie(request, tokens[0])
         except Refused:
             cookie = ""  # the page asks for a token

@@ -51,7 +51,7 @@ PRIVATE_ENDINGS = (".localhost", ".internal")
 """Names that never belong to a site: RFC 6761, and ICANN's reservation of 2024 (host.docker.internal)."""
 
 
-def identify(service: Service, request: Request) -> Caller:
+async def identify(service: Service, request: Request) -> Caller:
     """Return the caller of a request. Raises Refused."""
     authenticator = service.authenticator
     headers = request.headers
@@ -64,7 +64,7 @@ def identify(service: Service, request: Request) -> Caller:
         if token:
             authorization = f"Bearer {token}"
             request.scope[BY_COOKIE] = True
-    return authenticator.identify(authorization)
+    return await authenticator.authenticate(authorization)
 
 
 def cookie_token(request: Request) -> str:

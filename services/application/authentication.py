@@ -1,7 +1,8 @@
 """Resolves a token to a Caller, and checks scopes.
 
-The table of tokens belongs to a connector (connectors.configuration.principals: hashes, compared in constant time);
-what a caller may do is defined in the core (loomlog.services.core.access). They meet here, once for all transports.
+The table of tokens belongs to a connector (connectors.configuration.principals: hashes, compared in constant time), as
+do the tokens of identity providers (connectors.identity_providers); what a caller may do is defined in the core
+(loomlog.services.core.access). They meet here, once for all transports. All tokens that do not count get one answer.
 
 A transport asks `require_access` with the access that the operation declares, before it reads a request; use cases ask
 `require_scope` only for what depends on the content.
@@ -9,7 +10,9 @@ A transport asks `require_access` with the access that the operation declares, b
 Before: a transport passes the header. After: the use cases.
 """
 
-from loomlog.connectors.configuration.principals import Principal, TokenTable, authenticate
+from loomlog.connectors.configuration.principals import Principal, TokenTable, authenticate, bearer_token
+from loomlog.connectors.errors import Transient
+from loomlog.connectors.identity_providers.providers import IdentityProviders
 from loomlog.schemas.records import replace
 from loomlog.services.core.access.decide import Caller, ResourceOwner, can_control, has_scope, may_call
 from loomlog.services.core.access.rules import Access
@@ -22,7 +25,10 @@ class Authenticator:
     the operator's provider keys.
     """
 
-    def __init__(self, table: TokenTable, *, restricts_operator_key: bool = False) -> None:
+    def __init__(
+        self, table: TokenTable, *, restricts_operator_key: bool = False, providers: IdentityProviders | None = None
+    ) -> None:
+        self.providers = providers or IdentityProviders({})
         self._table = table
         self._restricts_operator_key = restricts_operator_key
         self._callers: dict[Principal, Caller] = {}
@@ -36,9 +42,17 @@ class Authenticator:
     def open_mode(self) -> bool:
         return self._table.open_mode
 
+    async def authenticate(self, authorization: str | None) -> Caller:
+        """As identify, once the keys that the token of an identity provider needs were fetched. Raises Refused."""
+        if self.providers.by_name:
+            await self.providers.prepare(bearer_token(authorization))
+        return self.identify(authorization)
+
     def identify(self, authorization: str | None) -> Caller:
-        """Return the caller of an Authorization header. Raises Refused(unauthorized)."""
-        principal = authenticate(self._table, authorization)
+        """Return the caller of an Authorization header. Raises Refused: unauthorized, or identity_unavailable while no
+        key of the provider that the token names is known.
+        """
+        principal = authenticate(self._table, authorization) or self._find_at_providers(authorization)
         if principal is None:
             why = "the token is not known, or the header has another form" if authorization else "there is no token"
             raise Refused("unauthorized", f"{why}; send Authorization: Bearer <token>")
@@ -49,8 +63,18 @@ class Authenticator:
                 caller = replace(caller, operator_key_restricted=True)
             if principal.is_member:
                 caller = replace(caller, isolated_users=self._isolated_users.get(caller.tenant, frozenset()))
-            self._callers[principal] = caller
+            if principal.expires_at_s is None:
+                self._callers[principal] = caller
         return caller
+
+    def _find_at_providers(self, authorization: str | None) -> Principal | None:
+        if not self.providers.by_name:
+            return None
+        try:
+            return self.providers.find_principal(bearer_token(authorization))
+        except Transient as error:
+            text = f"{error}, so its tokens cannot be checked; try again in a moment"
+            raise Refused("identity_unavailable", text, retry_after_s=int(error.retry_after_s or 1)) from error
 
 
 def require_scope(caller: Caller, scope: str) -> None:
@@ -84,4 +108,5 @@ def _to_caller(principal: Principal, *, open_mode: bool) -> Caller:
         scopes=principal.scopes,
         legacy=principal.legacy,
         open_mode=open_mode,
+        expires_at_ms=None if principal.expires_at_s is None else principal.expires_at_s * 1000,
     )

@@ -180,6 +180,7 @@ ERRORS: Mapping[str, ErrorRow] = {
     "definition_pending": UNAVAILABLE,
     "definitions_unavailable": UNAVAILABLE,
     "embed_failed": UNAVAILABLE,
+    "identity_unavailable": UNAVAILABLE,
     "import_pending": UNAVAILABLE,
     "input_pending": UNAVAILABLE,
     "insights_unavailable": UNAVAILABLE,

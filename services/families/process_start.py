@@ -82,7 +82,7 @@ def opens_by_default(loaded: ProcessConfiguration) -> bool:
     Without a token there is no access otherwise; on this machine alone, open access is what a first start needs.
     """
     settings = loaded.settings
-    has_tokens = bool(settings.auth_token or loaded.configuration.principals)
+    has_tokens = bool(settings.auth_token or loaded.configuration.principals or loaded.configuration.issuers)
     return settings.open_mode or (not has_tokens and is_loopback_listen_addr(settings.listen_addr))
 
 

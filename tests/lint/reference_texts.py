@@ -120,6 +120,7 @@ ERRORS = {
     "input_pending": "The same, of an input.",
     "insufficient_scope": "The token lacks a scope; `error` names it.",
     "internal": "A defect of loomlog; the log of the api has the request id.",
+    "identity_unavailable": "A token cannot be checked just now; try again in a moment.",
     "insights_unavailable": "The service with the live figures does not answer, or is switched off.",
     "interrupt_closed": "The question was answered or cancelled.",
     "interrupt_expired": "The question ran out of time.",

@@ -21,6 +21,7 @@ from starlette.responses import Response, StreamingResponse
 
 from loomlog.connectors.process.logs import log_fields
 from loomlog.schemas.ids import hashed_token
+from loomlog.services.api.event_stream import TOKEN_EXPIRED, encode_comment, seconds_until
 from loomlog.services.api.mcp.messages import (
     HTTP_STATUS,
     INVALID_REQUEST,
@@ -179,10 +180,14 @@ async def _stream_run(service: Service, caller: Caller, message: Message) -> Res
     task = asyncio.get_running_loop().create_task(work())
 
     async def body() -> AsyncIterator[bytes]:
+        left_s = KEEPALIVE_S
         try:
             while True:
+                if caller.expires_at_ms is not None and (left_s := seconds_until(caller.expires_at_ms)) == 0:
+                    yield encode_comment(f"ended: {TOKEN_EXPIRED}")
+                    return
                 try:
-                    async with asyncio.timeout(KEEPALIVE_S):
+                    async with asyncio.timeout(min(KEEPALIVE_S, left_s)):
                         event = await events.get()
                 except TimeoutError:
                     yield b": keepalive\n\n"

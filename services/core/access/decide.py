@@ -40,6 +40,8 @@ class Caller(Value, frozen=True, kw_only=True):
     """The caller's runs may not use the operator's provider keys."""
     isolated_users: frozenset[str] = frozenset()
     """Subjects of the tenant's isolated callers, known of members only: they may see their runs, not control them."""
+    expires_at_ms: int | None = None
+    """When the token counts no more and its open streams end; None: it does not expire."""
 
     @property
     def holder(self) -> Holder:
