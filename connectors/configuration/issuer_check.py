@@ -1,4 +1,4 @@
-"""Checks of the block `issuers`: what its keys mean together.
+"""Checks of the block `issuers`: what its keys mean together, and with the environment.
 
 Before: issuer_block.py. After: check.py.
 """
@@ -7,6 +7,7 @@ import ipaddress
 from collections.abc import Iterator, Mapping
 from urllib.parse import urlsplit
 
+from loomlog.connectors.configuration.findings import ConfigurationError, ConfigurationFinding
 from loomlog.connectors.configuration.issuer_block import IssuerBlock
 from loomlog.connectors.configuration.tree import KeyPath
 
@@ -43,6 +44,28 @@ def iter_issuer_warnings(issuers: Mapping[str, IssuerBlock]) -> Iterator[tuple[K
                     f"its tenant may be one of {other}'s: who has the same subject at both is one person here",
                 )
         seen.append((name, block))
+
+
+def read_client_secrets(
+    issuers: Mapping[str, IssuerBlock], environ: Mapping[str, str], *, has_key: bool
+) -> Mapping[str, str]:
+    """Return the secrets of the page's clients by the name of the provider. Raises ConfigurationError for a variable
+    that is not set, and without the installation's key, which seals sign-ins.
+    """
+    problems: list[ConfigurationFinding] = []
+    secrets: dict[str, str] = {}
+    for name, block in issuers.items():
+        if block.client_id and not has_key:
+            message = f"issuers.{name}: sign-in to the page needs LOOMLOG_SECRET_KEY, which seals its cookies"
+            problems.append(ConfigurationFinding(message=message))
+        if variable := block.client_secret_env:
+            secrets[name] = environ.get(variable, "").strip()
+            if not secrets[name]:
+                message = f"issuers.{name}: its client secret should be in {variable}, which is not set or empty"
+                problems.append(ConfigurationFinding(message=message))
+    if problems:
+        raise ConfigurationError(problems)
+    return secrets
 
 
 def is_confidential_url(url: str) -> bool:

@@ -8,7 +8,7 @@ environment.
 Fails closed: no token at all is an error unless LOOMLOG_OPEN_MODE=1 confirms it, and then only on a loopback address.
 The reference switched to open mode whenever it found no shared token, even with declared principals.
 
-Before: settings.py, model.py. After: the command layer calls `authenticate` for every request.
+Before: settings.py, model.py. After: services/application/authentication.py, for every request.
 """
 
 import hashlib
@@ -133,18 +133,8 @@ def isolated_subjects(configuration: Configuration) -> frozenset[tuple[str, str]
     )
 
 
-def authenticate(table: TokenTable, authorization: str | None) -> Principal | None:
-    """Return the principal of an Authorization header (`Bearer <token>`, the scheme in any case); None = respond with
-    401.
-    """
-    if table.open_mode:
-        return OPEN_PRINCIPAL
-    token = bearer_token(authorization)
-    return find_principal(table, token) if token else None
-
-
 def bearer_token(authorization: str | None) -> str:
-    """Return the token of an Authorization header; empty when there is none, or the header has another form."""
+    """Return the token of an Authorization header (`Bearer <token>`, the scheme in any case); empty without one."""
     scheme, _, token = (authorization or "").strip().partition(" ")
     return token.strip() if scheme.casefold() == "bearer" else ""
 

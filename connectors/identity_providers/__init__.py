@@ -5,8 +5,11 @@
     tokens.py         a JWT, from its text to the claims that were checked
     claims.py         claims to a Principal: tenant, subject, scopes
     providers.py      all of them: a token to its Principal
+    oauth.py          requests of OAuth, with bounds
+    sign_in.py        a person signs in to the page: authorization code with PKCE
+    page_sessions.py  who is signed in to the page, sealed into the cookie
 
-joserfc reads, checks and rejects tokens and keys (decision 72); what is decided here is which
+joserfc reads, checks and rejects tokens and keys, authlib speaks OAuth (decision 72); what is decided here is which
 key, for how long, and who that is.
 
 Before: connectors/configuration/issuer_block.py. After: services/application/authentication.py.

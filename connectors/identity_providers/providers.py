@@ -18,6 +18,7 @@ from loomlog.connectors.configuration.principals import Principal
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.identity_providers.claims import principal_of
 from loomlog.connectors.identity_providers.documents import DocumentClient, Fetch
+from loomlog.connectors.identity_providers.page_sessions import PREFIX, PageSessions
 from loomlog.connectors.identity_providers.signing_keys import SigningKeys
 from loomlog.connectors.identity_providers.tokens import (
     LEEWAY_S,
@@ -100,9 +101,11 @@ class IdentityProviders:
         blocks: Mapping[str, IssuerBlock],
         fetch: Fetch | None = None,
         *,
+        sessions: PageSessions | None = None,
         clock: Callable[[], float] = time.monotonic,
         time_s: Callable[[], float] = time.time,
     ) -> None:
+        self.sessions = sessions
         self.time_s = time_s
         self._client = DocumentClient()
         self.fetch = fetch or self._client.fetch
@@ -130,6 +133,8 @@ class IdentityProviders:
         """Return the principal of a token; None for one that is refused. Raises Transient while the keys of its
         provider are not known yet.
         """
+        if text.startswith(PREFIX) and self.sessions is not None:
+            return self._find_session(self.sessions, text)
         if not is_token(text):
             return None
         if (principal := self._recall(text)) is not None:
@@ -146,12 +151,19 @@ class IdentityProviders:
             self.log_refusal(name, str(refused))
             return None
 
+    def _find_session(self, sessions: PageSessions, text: str) -> Principal | None:
+        try:
+            return sessions.find_principal(text, now_s=self.time_s())
+        except TokenRefused as refused:
+            self.log_refusal("page", str(refused))
+            return None
+
     def log_refusal(self, name: str, reason: str) -> None:
         """Log why a token was refused, unless the same was logged within the last minute."""
         now = self._clock()
         if now - self._logged_at.get((name, reason), -REASON_EVERY_S) >= REASON_EVERY_S:
             self._logged_at[name, reason] = now
-            log.warning("a token of issuers.%s was refused: %s", name, reason)
+            log.warning("a token of the issuer %s was refused: %s", name, reason)
 
     async def close(self) -> None:
         """End what is being fetched and close the connections."""

@@ -34,7 +34,7 @@ from loomlog.connectors.configuration.principals import build_token_table
 from loomlog.connectors.configuration.providers import build_providers
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.http.insights_report import InsightsClient
-from loomlog.connectors.identity_providers.providers import IdentityProviders
+from loomlog.connectors.identity_providers.sign_in import open_sign_in
 from loomlog.connectors.kafka.schema_registry import load_codec
 from loomlog.connectors.process import logs
 from loomlog.connectors.process.file_limits import raise_open_file_limit
@@ -147,10 +147,11 @@ async def run(loaded: ProcessConfiguration) -> None:
     """Run until SIGTERM or SIGINT, or until a failure."""
     settings = api_settings(loaded.settings)
     providers = build_providers(loaded.configuration, loaded.settings, os.environ)
+    identity_providers, sign_in = open_sign_in(loaded.configuration, os.environ, settings.endpoints.installation_key)
     gate = Authenticator(
         build_token_table(loaded.configuration, loaded.settings, os.environ),
         restricts_operator_key=loaded.settings.operator_key_restriction,
-        providers=IdentityProviders(loaded.configuration.issuers),
+        providers=identity_providers,
     )
     # It would add a second, unused series to each counter.
     disable_created_metrics()  # type: ignore[no-untyped-call]  # the library types this one function not
@@ -167,6 +168,8 @@ async def run(loaded: ProcessConfiguration) -> None:
         insights=SharedInsights(InsightsClient(settings.insights_url) if settings.insights_url else None),
         web_page=web_page,
         web_page_absence=absence,
+        sign_in=sign_in,
+        public_url=loaded.settings.public_url,
         login_origins=settings.ui_login_origins,
         http_hosts=loaded.settings.http_host_allowlist,
         own_hosts=settings.own_hosts,

@@ -10,7 +10,13 @@ A transport asks `require_access` with the access that the operation declares, b
 Before: a transport passes the header. After: the use cases.
 """
 
-from loomlog.connectors.configuration.principals import Principal, TokenTable, authenticate, bearer_token
+from loomlog.connectors.configuration.principals import (
+    OPEN_PRINCIPAL,
+    Principal,
+    TokenTable,
+    bearer_token,
+    find_principal,
+)
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.identity_providers.providers import IdentityProviders
 from loomlog.schemas.records import replace
@@ -52,7 +58,8 @@ class Authenticator:
         """Return the caller of an Authorization header. Raises Refused: unauthorized, or identity_unavailable while no
         key of the provider that the token names is known.
         """
-        principal = authenticate(self._table, authorization) or self._find_at_providers(authorization)
+        text = bearer_token(authorization)
+        principal = self._principal(text)
         if principal is None:
             why = "the token is not known, or the header has another form" if authorization else "there is no token"
             raise Refused("unauthorized", f"{why}; send Authorization: Bearer <token>")
@@ -67,11 +74,17 @@ class Authenticator:
                 self._callers[principal] = caller
         return caller
 
-    def _find_at_providers(self, authorization: str | None) -> Principal | None:
+    def _principal(self, text: str) -> Principal | None:
+        if self._table.open_mode:
+            return OPEN_PRINCIPAL
+        return (find_principal(self._table, text) or self._find_at_providers(text)) if text else None
+
+    def _find_at_providers(self, text: str) -> Principal | None:
+        """Return the principal of a token of an identity provider. Raises Refused(identity_unavailable)."""
         if not self.providers.by_name:
             return None
         try:
-            return self.providers.find_principal(bearer_token(authorization))
+            return self.providers.find_principal(text)
         except Transient as error:
             text = f"{error}, so its tokens cannot be checked; try again in a moment"
             raise Refused("identity_unavailable", text, retry_after_s=int(error.retry_after_s or 1)) from error

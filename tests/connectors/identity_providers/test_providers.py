@@ -177,7 +177,7 @@ async def test_a_refusal_is_logged_once_a_minute(caplog: pytest.LogCaptureFixtur
         clock.at += 61
         await find(providers, provider.token(aud="billing"))
     assert [record.message for record in caplog.records] == [
-        "a token of issuers.company was refused: its claim aud is of another value than expected"
+        "a token of the issuer company was refused: its claim aud is of another value than expected"
     ] * 2
 
 
