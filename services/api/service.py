@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from loomlog.connectors.configuration.model import Configuration
 from loomlog.connectors.configuration.providers import Provider
+from loomlog.connectors.identity_providers.sign_in import SignIn
 from loomlog.connectors.protocols import Model
 from loomlog.services.api.mcp.calls import CallUnderWay
 from loomlog.services.api.mcp.messages import RequestId
@@ -79,6 +80,10 @@ class Service:
     web_page: WebPage | None = None
     web_page_absence: str = "this process was started without it"
     """Why there is no web page, where there is none."""
+    sign_in: SignIn | None = None
+    """Sign-in to the page with identity providers; None when there is none with a client of the page."""
+    public_url: str = ""
+    """Address of this API as others see it; empty: that of each request."""
     login_origins: tuple[str, ...] = ()
     """Origins whose pages may pass a token to the sign-in page."""
     http_hosts: tuple[str, ...] = ()

@@ -1296,6 +1296,15 @@ declare namespace Api {
     login_origins: string[];
     open_mode: boolean;
     version: string;
+    issuers?: LoginIssuer[];
+  }
+  interface LoginIssuer {
+    name: string;
+    title: string;
+    page: boolean;
+    issuer: string;
+    device_client_id: string;
+    scopes: string[];
   }
   interface MCPServerDefOperation {
     op: "create" | "fork" | "get" | "list" | "promote" | "rollback" | "retire" | "verify";

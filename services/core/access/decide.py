@@ -43,6 +43,8 @@ class Caller(Value, frozen=True, kw_only=True):
     """Subjects of the tenant's isolated callers, known of members only: they may see their runs, not control them."""
     token_id: str = ""
     """Id of a minted token; empty: the token is that of a file, or the shared one."""
+    expires_at_ms: int | None = None
+    """When the token counts no more and its open streams end; None: it does not expire."""
 
     @property
     def holder(self) -> Holder:
