@@ -23,12 +23,15 @@ from typing import Any, Protocol
 from loomlog.connectors.configuration.trigger_block import CompletionHook
 from loomlog.connectors.crypto.content_encryption import is_token
 from loomlog.connectors.definitions import DefinitionProblem
+from loomlog.connectors.definitions.canonical import canonical_json
 from loomlog.connectors.definitions.triggers import read_hook
 from loomlog.connectors.errors import ConnectorError, Permanent
 from loomlog.connectors.mcp.peer import NotSent
+from loomlog.connectors.mcp.tool_list import visible_name
 from loomlog.connectors.protocols import Blobs, ToolResult
+from loomlog.schemas.approval_policy import ALLOW, ASK
 from loomlog.schemas.generated.callback_commands import RequestCallback
-from loomlog.schemas.generated.values import CommandEnvelope
+from loomlog.schemas.generated.values import CommandEnvelope, ToolCall
 from loomlog.schemas.records import Value
 from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.core.run.run_facts import RunFacts
@@ -38,9 +41,11 @@ from loomlog.services.families.channel.api import ChannelPublish
 from loomlog.services.families.channel.caller import ChannelCaller, Origin
 from loomlog.services.families.memory.api import MemorySet
 from loomlog.services.families.memory.author import AGENT, TENANT, TENANT_SCOPE_ID, USER, Author, Scope
+from loomlog.services.runtime.content.definition_texts import DefinitionTexts
 from loomlog.services.runtime.content.encryption import PLAINTEXT, ContentEncryption
 from loomlog.services.runtime.run.memory_author import author_of_run
 from loomlog.services.runtime.run.run_end_actions import RunEnd, ask_once
+from loomlog.services.runtime.tools.approval_verdicts import ApprovalRules, decide_calls
 from loomlog.services.stream.encryption.subject_keys import ERASED
 from loomlog.services.stream.entities.answers import EntityCommands
 
@@ -111,6 +116,7 @@ class RunEndHooks:
         self._entries = entries
         self._blobs = blobs
         self._tools = tools
+        self._approval_rules = ApprovalRules(DefinitionTexts(blobs))
         self._encryption = encryption
         self._is_isolated = is_isolated
         self._clock_ms = clock_ms
@@ -259,6 +265,7 @@ class RunEndHooks:
         self, hook: CompletionHook, arguments: Any, end: RunEnd, facts: RunFacts, command_id: str
     ) -> None:
         """Call a tool once; again only when nothing was sent, or after a take-over, with the same idempotency key."""
+        await self._require_allowed(visible_name(hook.server, hook.tool), arguments, end, facts)
         context = HookCall(
             tenant=end.tenant,
             root_run_id=root_of(facts),
@@ -277,6 +284,22 @@ class RunEndHooks:
         if result.is_error:
             text = result.text[:ERROR_CHARACTERS_MAX]
             raise Refused("capability_unsupported", f"mcp.call of {hook.server}, {hook.tool}: {text}")
+
+    async def _require_allowed(self, tool: str, arguments: Any, end: RunEnd, facts: RunFacts) -> None:
+        """Raise Refused unless the rules of the run allow the call. No person can be asked after its end."""
+        try:
+            rules = await self._approval_rules.load(facts.definition)
+        except ConnectorError as error:
+            raise Unavailable(str(error)) from error
+        if not rules.policies:
+            return
+        call = ToolCall(id="", name=tool, input=canonical_json(arguments))
+        [verdict] = decide_calls(rules, facts, end.tenant, (call,))
+        if verdict.outcome == ASK:
+            raise Refused("command_refused", f"{tool} needs approval by people; none are asked after the end of a run")
+        if verdict.outcome != ALLOW:
+            reason = f"{verdict.rule}: {verdict.reason}".strip(": ")
+            raise Refused("command_refused", f"the rules of the run deny {tool}: {reason}")
 
 
 def _memory_scope(name: str, source: Mapping[str, str], author: Author) -> Scope:

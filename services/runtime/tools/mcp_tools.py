@@ -222,6 +222,8 @@ class HookToolCalls:
         server = self._servers.find(call.tenant, call.server)
         if server is None:
             raise Permanent(f"there is no MCP server {call.server[:80]}", kind="not_found")
+        if server.block.tools and call.tool not in server.block.tools:
+            raise Permanent(f"{call.tool[:80]} is not among the `tools` of {server.name}", kind="forbidden")
         if not isinstance(arguments, dict):
             return ToolResult(text="args: expected an object", is_error=True)
         values = RunValues(root_run_id=call.root_run_id, tenant=call.tenant, credentials={})

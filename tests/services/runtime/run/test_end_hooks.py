@@ -27,6 +27,7 @@ from loomlog.services.runtime.run.end_hooks import BACKEND_TRIES_MS, TEXT_BYTES_
 from loomlog.services.runtime.run.run_end_actions import RunEnd
 from tests.services.core.run.given import begun
 from tests.services.entities import NOW_MS, UNANSWERED, MemoryEntities
+from tests.services.runtime.tools.test_approval_verdicts import pin
 
 PAYLOAD = {"text": "{{run.final_text}}!", "list": ["{{ run.id }}", 1, None], "{{run.id}}": "{{run.status}} {{run.x}}"}
 
@@ -226,6 +227,23 @@ async def test_a_call_that_may_have_been_made_is_not_made_again(here: Here) -> N
     here.error, here.result = None, ToolResult(text="no such customer", is_error=True)
     with pytest.raises(Refused, match="no such customer"):
         await here.carry_out(note())
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        ({"name": "no_notes", "then": "deny", "tools": ["mcp__crm__*"], "reason": "closed"}, "no_notes: closed"),
+        ({"name": "ask", "then": "ask", "tools": ["*"], "ask": {"subjects": ["ann"], "within_s": 60}}, "approval"),
+    ],
+)
+async def test_a_call_meets_the_rules_of_its_run(here: Here, rule: dict[str, Any], said: str) -> None:
+    here.facts = replace(here.facts, definition=replace(here.facts.definition, approvals=(pin(rule),)))
+    with pytest.raises(Refused, match=said):
+        await here.carry_out(note())
+    assert here.calls == []
+    allowed = pin({**rule, "tools": ["mcp__crm__delete"]})
+    here.facts = replace(here.facts, definition=replace(here.facts.definition, approvals=(allowed,)))
+    assert await here.carry_out(note())
 
 
 # --- memory ----------------------------------------------------------------------------------------------------------

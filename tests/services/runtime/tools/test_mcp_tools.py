@@ -9,7 +9,8 @@ from loomlog.connectors.configuration.mcp_block import McpServerBlock
 from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.protocols import EffectClass
 from loomlog.schemas.generated.mcp_events import ListingFailed, ToolsListed
-from loomlog.services.runtime.tools.mcp_tools import McpTools, UnlistedTool
+from loomlog.services.runtime.run.end_hooks import HookCall
+from loomlog.services.runtime.tools.mcp_tools import HookToolCalls, McpTools, UnlistedTool
 from loomlog.services.runtime.tools.toolset import ProcessToolset
 from tests.connectors.mcp.peer_server import ECHO, PeerServer, Raw
 from tests.connectors.mcp.test_sessions import SCRIPT
@@ -174,3 +175,18 @@ async def test_a_server_of_a_process_is_of_one_tenant(opened):
         tool = toolset(world, tenant).find("mcp__local__echo")
         assert (await tool.call({"text": tenant}, context(tenant))).text == tenant
     assert len({key.tenant for key in world.servers.pool._sessions}) == 2
+
+
+async def test_a_hook_calls_only_what_the_definition_chooses(peer, opened):
+    calls = HookToolCalls((await opened(crm=block(peer, tools=("echo",)))).servers)
+
+    def call(tool: str, server: str = "crm") -> HookCall:
+        return HookCall(tenant="acme", root_run_id="r_0", idempotency_key="r_1:end:0", server=server, tool=tool)
+
+    assert (await calls.call(call("echo"), {"text": "hi"})).text == "hi"
+    with pytest.raises(Permanent, match="not among the `tools` of crm"):
+        await calls.call(call("delete"), {})
+    with pytest.raises(Permanent, match="no MCP server other"):
+        await calls.call(call("echo", server="other"), {})
+    assert (await calls.call(call("echo"), ["hi"])).is_error
+    assert peer.methods().count("tools/call") == 1
