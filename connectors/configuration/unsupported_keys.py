@@ -16,7 +16,6 @@ UNSUPPORTED_BLOCKS: Mapping[str, str] = {
     "cache": "provider response cache",
     "document_sources": "documents",
     "env_allowlist": "a list of variables in a file (LOOMLOG_WEBHOOKS_ENV_ALLOWLIST and others name them)",
-    "local_api": "tools from an OpenAPI file",
     "search_priority": "web search",
     "search_providers": "web search",
     "storage": "storage backends (Postgres is set by LOOMLOG_POSTGRES)",
