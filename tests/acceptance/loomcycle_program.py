@@ -40,7 +40,7 @@ async def drive(client: Any) -> dict[str, Any]:
     continued = [event.type async for event in go_on]
     made = await client.agent_def(CARD)
     channel = "acceptance/issues"
-    published = await client.publish_channel(channel, payload=b'{"n": 1}')
+    published = await client.publish_channel(channel, payload=b'{"n": 1}', scope="tenant")
     batch = await client.spawn_run_batch([{"agent": "talker", "segments": segments(str(n))} for n in range(3)])
     hook = await client.register_hook(owner="t", name="h", phase="pre", callback_url="https://hooks.example/x")
     await client.set_token_limit(scope="user", scope_id="ada", hard_limit=1_000_000)
@@ -62,7 +62,7 @@ async def drive(client: Any) -> dict[str, Any]:
             made["version"],
             [e.type async for e in client.run_streaming(agent="grpc-made", segments=segments("x"))],
         ],
-        "channel": [published["channel"], len((await client.peek_channel(channel))["messages"])],
+        "channel": [published["channel"], len((await client.peek_channel(channel, scope="tenant"))["messages"])],
         "channels": channel in [one["name"] for one in await client.list_channels()],
         "batch": [batch["spawned"], [result["status"] for result in batch["results"]]],
         "hooks": [[one["name"] for one in await client.list_hooks()], await client.delete_hook(hook["id"])],

@@ -89,3 +89,13 @@ async def test_a_missing_certificate_names_the_setting(tmp_path: Path):
     with pytest.raises(GrpcSettingProblem, match="LOOMLOG_GRPC_TLS_CERT"):
         listen(server, "127.0.0.1:0", certificate=tmp_path / "none", key=tmp_path / "none")
     await server.stop(None)
+
+
+async def test_a_reader_that_takes_nothing_is_dropped_and_its_run_goes_on(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr("loomlog.services.grpc.streams.WRITE_WAIT_S", 0.2)
+    async with served(tmp_path) as here:
+        call = here.call("Run", agent="silent", segments=user_text("go"))
+        run_id = here.world.commands()[0].run_id if await call.read() else ""
+        here.world.reply(run_id, text="x" * 5_000_000)
+        await until(lambda: here.service.shares.open_streams == 0)
+        assert [event.type for event in await here.run()][-1] == "done"
