@@ -128,6 +128,22 @@ class Settings:
     auth_token: str = setting(
         _S, TEXT, "", "The shared token: an administrator of tenant `default`.", old=SAME_NAME, secret=True
     )
+    operator_token_pepper: str = setting(
+        _S,
+        TEXT,
+        "",
+        "What minted tokens are hashed with; empty = derived from `LOOMLOG_SECRET_KEY`, and without that none can be "
+        "minted. Changing it ends them all.",
+        old=SAME_NAME,
+        secret=True,
+    )
+    operator_token_rotation_grace_seconds: int = setting(
+        _S,
+        integer(0, 30 * 86_400, "seconds"),
+        86_400,
+        "How long the text of a token before its rotation still gives access, where the request does not say.",
+        old=SAME_NAME,
+    )
     open_mode: bool = setting(
         _S, FLAG, False, "Serve without any token. Refused unless the listen address is a loopback address."
     )

@@ -13,6 +13,7 @@ from loomlog.connectors.configuration.load import ProcessConfiguration
 from loomlog.connectors.configuration.principals import build_token_table
 from loomlog.connectors.configuration.providers import build_providers
 from loomlog.connectors.http.insights_report import InsightsClient
+from loomlog.connectors.identity_providers.sign_in import open_sign_in
 from loomlog.connectors.kafka.schema_registry import load_codec
 from loomlog.connectors.process.gc_tuning import tune_gc
 from loomlog.services.api.mcp.sessions import Sessions
@@ -28,6 +29,7 @@ from loomlog.services.families.channel.services import read_options as channel_o
 from loomlog.services.families.database.services import read_options as database_options
 from loomlog.services.families.definition.observation import observer_name
 from loomlog.services.families.definition.services import read_options as definition_options
+from loomlog.services.families.identity.services import read_options as identity_options
 from loomlog.services.families.memory.services import read_options as memory_options
 from loomlog.services.families.schedule.services import read_options as schedule_options
 from loomlog.services.families.webhook.services import read_options as webhook_options
@@ -39,10 +41,13 @@ def build_service(loaded: ProcessConfiguration, settings: ApiSettings) -> Servic
     """Return the state of this process, which serves before its application is open."""
     # It would add a second, unused series to each counter.
     disable_created_metrics()  # type: ignore[no-untyped-call]  # the library types this one function not
+    identity_providers, sign_in = open_sign_in(loaded.configuration, os.environ, settings.endpoints.installation_key)
     return Service(
         authenticator=Authenticator(
             build_token_table(loaded.configuration, loaded.settings, os.environ),
             restricts_operator_key=loaded.settings.operator_key_restriction,
+            has_minted=identity_options(loaded).peppers is not None,
+            providers=identity_providers,
         ),
         configuration=loaded.configuration,
         providers=build_providers(loaded.configuration, loaded.settings, os.environ),
@@ -52,6 +57,8 @@ def build_service(loaded: ProcessConfiguration, settings: ApiSettings) -> Servic
         max_request_bytes=settings.max_request_bytes,
         metrics_enabled=settings.metrics_enabled,
         insights=SharedInsights(InsightsClient(settings.insights_url) if settings.insights_url else None),
+        sign_in=sign_in,
+        public_url=loaded.settings.public_url,
         login_origins=settings.ui_login_origins,
         http_hosts=loaded.settings.http_host_allowlist,
         own_hosts=settings.own_hosts,
@@ -83,6 +90,7 @@ async def run_application(
         family_options=(
             channel_options(loaded),
             definition_options(loaded),
+            identity_options(loaded),
             memory_options(loaded),
             database_options(loaded),
             schedule_options(loaded),
@@ -90,6 +98,8 @@ async def run_application(
         ),
         secrets=loaded.secret_registry,
         observer=observer_name(name, loaded.settings.replica_id),
+        currency=loaded.configuration.pricing.currency,
+        beside=[service.open_access.run],
     ) as (layer, work):
         service.current_application = layer
         await on_ready()

@@ -64,6 +64,7 @@ def api_settings(settings: Settings, *, name: str = "api") -> ApiSettings:
             kafka=kafka_options(settings, f"loomlog-{name}"),
             postgres=postgres_options(settings, f"loomlog-{name}"),
             blobs=FileBlobs(settings.effective_blob_folder),
+            private_hosts=settings.http_private_host_allowlist,
             state_files=StateFiles(settings.effective_blob_folder / STATE_FILES_FOLDER),
             postgres_connections=settings.postgres_max_connections,
             postgres_min_connections=settings.postgres_min_connections,

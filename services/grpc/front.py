@@ -110,7 +110,7 @@ class Front:
             try:
                 caller = ANONYMOUS
                 if access is not PUBLIC:
-                    caller = self.service.authenticator.identify(sent.get("authorization"))
+                    caller = await self.service.authenticator.authenticate(sent.get("authorization"))
                     log_fields.set({**log_fields.get(), "tenant": caller.tenant})
                 if access is not None:
                     require_access(caller, access)

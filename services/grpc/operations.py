@@ -1,7 +1,7 @@
 """Operations that only gRPC has, because over HTTP they are files, streams or several routes.
 
     state_file.read, state_file.restore    a state file as one message
-    limit.apply, usage.report              spending, as HTTP has it in four routes
+    limit.apply                            limits, as HTTP has them in three routes
     pause.runtime_state                    the pauses, with the number of stored state files
     configuration.show                     what this installation has
 
@@ -15,7 +15,7 @@ from tempfile import SpooledTemporaryFile
 from typing import IO, Annotated, Any, Literal, cast
 
 import orjson
-from msgspec import Meta, field
+from msgspec import Meta
 
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.services.api.routing_view import aliases_json
@@ -28,10 +28,9 @@ from loomlog.services.application.operations import product_operations
 from loomlog.services.application.transfer.restore import RestoreResult
 from loomlog.services.core.access.decide import has_scope
 from loomlog.services.core.access.rules import ANY_CALLER, PUBLIC, requires
-from loomlog.services.core.access.scopes import ADMIN, RUNS_READ, TENANT
+from loomlog.services.core.access.scopes import ADMIN, TENANT
 from loomlog.services.core.operations import Answer, Call, Effect, Handlers, Input, NoInput, Operation, Output
 from loomlog.services.core.refusals import Refused
-from loomlog.services.core.times import parse_time_ms
 from loomlog.services.families.budget.limits import AMOUNT_MAX
 from loomlog.services.stream.archive.state_file import BrokenStateFile, StateWriter
 from loomlog.services.stream.archive.state_reader import decompressed
@@ -39,7 +38,6 @@ from loomlog.services.stream.archive.state_reader import decompressed
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 """Longest state file in one message; longer ones are downloads over HTTP."""
 SPOOL_BYTES = 8 * 1024 * 1024
-DEFAULT_GROUP_BY = ("tenant", "source")
 Name = Annotated[str, Meta(max_length=limits.NAME_BYTES_MAX)]
 Amount = Annotated[int, Meta(ge=0, le=AMOUNT_MAX)]
 
@@ -102,21 +100,6 @@ class LimitRows(Output, frozen=True, kw_only=True):
     limits: list[LimitRow]
 
 
-class UsageAsked(Input, frozen=True, kw_only=True):
-    group_by: Annotated[
-        list[Name],
-        Meta(max_length=limits.NAMES_MAX, description="tenant, user, provider, model, source, agent or day."),
-    ] = field(default_factory=list)
-    from_time: Annotated[Name, Meta(description="From the day of this time (RFC 3339).")] = ""
-    to_time: Annotated[Name, Meta(description="Before this time (RFC 3339).")] = ""
-    tenant: Annotated[Name, Meta(description="Administrators: only this tenant.")] = ""
-
-
-class UsageRows(Output, frozen=True, kw_only=True):
-    group_by: list[str]
-    rows: list[dict[str, Any]]
-
-
 class RuntimeState(Output, frozen=True, kw_only=True):
     status: Annotated[str, Meta(description="running, pausing or paused.")]
     paused_at: Annotated[str | None, Meta(description="When everything was paused (RFC 3339).")]
@@ -164,15 +147,6 @@ APPLY_LIMIT = Operation(
     effect=Effect.WRITE,
     unavailable_code="log_unavailable",
 )
-REPORT_USAGE = Operation(
-    name="usage.report",
-    summary="Report usage and cost over whole UTC days.",
-    input=UsageAsked,
-    output=UsageRows,
-    access=requires(RUNS_READ),
-    effect=Effect.READ,
-    unavailable_code="projection_unavailable",
-)
 GET_RUNTIME_STATE = Operation(
     name="pause.runtime_state",
     summary="Get the state of the runtime, and how many state files are stored.",
@@ -201,7 +175,6 @@ OPERATIONS = (
     READ_STATE_FILE,
     RESTORE_STATE_FILE,
     APPLY_LIMIT,
-    REPORT_USAGE,
     GET_RUNTIME_STATE,
     SHOW_CONFIGURATION,
     GET_HEALTH,
@@ -220,7 +193,6 @@ class GrpcOperations:
             READ_STATE_FILE: self.read_state_file,
             RESTORE_STATE_FILE: self.restore_state_file,
             APPLY_LIMIT: self.apply_limit,
-            REPORT_USAGE: self.report_usage,
             GET_RUNTIME_STATE: self.runtime_state,
             SHOW_CONFIGURATION: self.configuration,
             GET_HEALTH: self.health,
@@ -281,22 +253,8 @@ class GrpcOperations:
             soft_tokens=asked.soft_limit,
             hard_tokens=asked.hard_limit,
         )
-        currency = self._service.configuration.pricing.currency
-        view, position = await budgets.set(call.principal, request, currency=currency)
+        view, position = await budgets.set(call.principal, request)
         return Answer(value=_limits(view), positions=(position,))
-
-    async def report_usage(self, call: Call[UsageAsked]) -> Answer[UsageRows]:
-        """Report usage and cost."""
-        asked = call.input
-        group_by = list(asked.group_by or DEFAULT_GROUP_BY)
-        rows = await self._service.application.budgets.usage(
-            call.principal,
-            group_by,
-            tenant=asked.tenant,
-            since_ms=parse_time_ms("from_time", asked.from_time) if asked.from_time else None,
-            until_ms=parse_time_ms("to_time", asked.to_time) if asked.to_time else None,
-        )
-        return Answer(value=UsageRows(group_by=group_by, rows=[dict(row) for row in rows]))
 
     # --- the installation --------------------------------------------------------------------------------------------
 

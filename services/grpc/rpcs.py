@@ -16,6 +16,7 @@ from typing import Any
 
 from loomlog.services.api.mcp.operations import SPAWN_RUNS
 from loomlog.services.application.operations import (
+    budgets,
     erasure,
     interrupts,
     process,
@@ -122,6 +123,10 @@ def _descriptors(listed: Values) -> Values:
     return {"snapshots": [_descriptor(file) for file in listed["entries"]]}
 
 
+def _usage_groups(fields: dict[str, Any]) -> Values:
+    return {**fields, "group_by": ",".join(fields.get("group_by") or ())}
+
+
 def _all_or_live(fields: dict[str, Any]) -> Values:
     """Runs that have ended are left out unless the message asks for the history."""
     return {"include_history": False, **fields}
@@ -161,7 +166,12 @@ RPCS: tuple[Rpc, ...] = (
     Rpc(name="RegisterHook", operation=hooks.REGISTER, missing=HOOK),
     Rpc(name="ListHooks", operation=hooks.LIST, missing=HOOK),
     Rpc(name="DeleteHook", operation=hooks.REMOVE, names={"id": "hook_id"}, missing=HOOK),
-    Rpc(name="UsageReport", operation=own.REPORT_USAGE),
+    Rpc(
+        name="UsageReport",
+        operation=budgets.REPORT,
+        names={"from_time": "since", "to_time": "until"},
+        fields=_usage_groups,
+    ),
     Rpc(name="TokenLimit", operation=own.APPLY_LIMIT),
     Rpc(name="ErasureReport", operation=erasure.REPORT, own_tenant=True, answer=_examined),
     Rpc(name="ErasureExecute", operation=erasure.ERASE, own_tenant=True, answer=_examined),

@@ -27,6 +27,7 @@ from msgspec import Struct
 
 from loomlog.connectors.configuration.secret_registry import NO_SECRETS, SecretRegistry
 from loomlog.connectors.errors import ConnectorError
+from loomlog.connectors.output_schema import schema_text
 from loomlog.connectors.protocols import Blobs
 from loomlog.connectors.storage.run_credentials import RunCredentials
 from loomlog.projections.runs import RunRow
@@ -337,6 +338,8 @@ class RunStarts:
             options=options if attempt.encryptor is None else encrypt_content(options, attempt.encryptor),
             sampling=request.sampling,
             compaction=request.compaction,
+            output_schema=schema_text(request.output_schema) if request.output_schema is not None else "",
+            output_retries=request.output_retries,
             idempotency_key=request.idempotency_key,
             request_sha256=attempt.digest,
             continues=attempt.continues,

@@ -198,7 +198,7 @@ def _check_provider_keys(cli: CliSettings, loaded: ProcessConfiguration) -> list
 
 def _check_access(cli: CliSettings, loaded: ProcessConfiguration) -> Check:
     settings = loaded.settings
-    if settings.auth_token or loaded.configuration.principals:
+    if settings.auth_token or loaded.configuration.principals or loaded.configuration.issuers:
         if not cli.token:
             remedy = "The command line shows no token: set LOOMLOG_TOKEN to one of those."
             return Check(name="access", state=WARN, text="by token", remedy=remedy)
