@@ -11,12 +11,14 @@ from importlib.metadata import PackageNotFoundError, version
 
 from loomlog.connectors.configuration.model import Configuration
 from loomlog.connectors.configuration.providers import Provider
+from loomlog.connectors.identity_providers.sign_in import SignIn
 from loomlog.connectors.protocols import Model
 from loomlog.services.api.mcp.calls import CallUnderWay
 from loomlog.services.api.mcp.messages import RequestId
 from loomlog.services.api.mcp.requests import McpRequests
 from loomlog.services.api.mcp.sessions import Sessions
 from loomlog.services.api.metrics import Metrics
+from loomlog.services.api.open_access import OpenAccess
 from loomlog.services.api.process_handlers import ProcessHandlers
 from loomlog.services.api.request_shares import RequestShares
 from loomlog.services.api.shared_insights import SharedInsights
@@ -78,12 +80,18 @@ class Service:
     web_page: WebPage | None = None
     web_page_absence: str = "this process was started without it"
     """Why there is no web page, where there is none."""
+    sign_in: SignIn | None = None
+    """Sign-in to the page with identity providers; None when there is none with a client of the page."""
+    public_url: str = ""
+    """Address of this API as others see it; empty: that of each request."""
     login_origins: tuple[str, ...] = ()
     """Origins whose pages may pass a token to the sign-in page."""
     http_hosts: tuple[str, ...] = ()
     """Hosts that the network tools may reach."""
     own_hosts: frozenset[str] = frozenset()
     """Hosts, with and without port, of the configured addresses of this API."""
+    open_access: OpenAccess = field(init=False)
+    """Streams and sockets, which end with the access of their callers."""
     process_dispatch: Dispatch = field(init=False)
     """Carries out the operations on what this process knows by itself."""
     mcp_calls: dict[tuple[str, RequestId | None], CallUnderWay] = field(default_factory=dict)
@@ -94,6 +102,7 @@ class Service:
 
     def __post_init__(self) -> None:
         self.mcp_requests = McpRequests(self)
+        self.open_access = OpenAccess(self.authenticator)
         self.process_dispatch = Dispatch(ProcessHandlers(self).by_operation(), clock_ms=clock_ms, new_token=new_token)
 
     def dispatch(self, operation: AnyOperation) -> Dispatch:

@@ -46,6 +46,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from loomlog.connectors.configuration.model import DEFAULT_CURRENCY
 from loomlog.connectors.configuration.secret_registry import NO_SECRETS, SecretRegistry
 from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.errors import ConnectorError
@@ -119,6 +120,7 @@ from loomlog.services.families.definition.services import RunSources
 from loomlog.services.families.definition.table import DefinitionTable
 from loomlog.services.families.hook import HOOKS
 from loomlog.services.families.hook.services import HookOptions
+from loomlog.services.families.identity.directory import Directory
 from loomlog.services.families.installation import InstallationCommands
 from loomlog.services.families.memory.author import scopes_of_run
 from loomlog.services.families.memory.handlers import RunTimes
@@ -228,6 +230,7 @@ class Application:
         private_hosts: tuple[str, ...] = (),
         entity_tables: Sequence[EntityTables] = (),
         run_tables: PostgresReader | None = None,
+        currency: str = DEFAULT_CURRENCY,
     ) -> None:
         """`families` None: those of the registry. `family_options`: what the configuration says of families, such as a
         ChannelOptions. `entity_commands` and `entity_reads` None: no transport offers families; `reads_beside`: of the
@@ -235,12 +238,13 @@ class Application:
         None: callbacks are not signed. `subscription_rows` None: no events are sent to others; `private_hosts`: private
         addresses to which they may be. `credentials` None: requests with credentials are refused. `change_feed` None:
         it is off. `log_access` None: no transport offers all topics. `entity_tables`: the rows that health is told of;
-        these and `run_tables` have the problems of projections.
+        these and `run_tables` have the problems of projections. `currency`: of prices.
         """
         budget_token = command_tokens(new_token, "budget")
         self.keys = keys
         self.authenticator = authenticator
         self.hub = hub
+        self.clock_ms = clock_ms
         self.projection = projection
         self.publisher = CommandPublisher(
             appender, codec, topic=topics.commands, wait_s=publish_wait_s, on_batch=on_batch
@@ -306,6 +310,7 @@ class Application:
             accounts,
             end_offset=partial(ranges.end_offset, topics.events),
             clock_ms=clock_ms,
+            currency=currency,
             wait_s=control_wait_s,
             spent_wait_s=spent_wait_s,
         )
@@ -349,6 +354,8 @@ class Application:
         self._channels: ChannelServices | None = None
         self._channel_streams: ChannelStreams | None = None
         self._families: Sequence[FamilyServices] = ()
+        self.entity_reads = entity_reads
+        self.directory: Directory | None = None
         self._webhooks: Webhooks | None = None
         self.dispatch = Dispatch(application_handlers(self), clock_ms=clock_ms, new_token=new_token)
         if entity_commands is not None and entity_reads is not None:
@@ -374,6 +381,7 @@ class Application:
                 context.provide(memory_index)
             handlers, self._families = open_families(context, all_families() if families is None else families)
             self.dispatch = self.dispatch.with_handlers({**handlers, **self.wide_pauses.by_operation()})
+            self.directory = authenticator.directory = context.find(Directory)
             self._definitions = Definitions(context.get(DefinitionTable), clock_ms=clock_ms)
             self._memory = context.get(MemoryServices)
             self._channels = context.get(ChannelServices)

@@ -261,6 +261,13 @@ RESOURCES: tuple[BoundedResource, ...] = (
         "only through the calls of their provider, which have shares of it",
     ),
     SQL_STATEMENTS,
+    _row(
+        "minted tokens in force",
+        "api",
+        "services/families/identity/handlers.py",
+        "100,000",
+        "administrators make them, and quotas bound those of a tenant (PUT /v1/_quotas)",
+    ),
     BoundedResource(
         name="open SQL transactions",
         process="runtime",

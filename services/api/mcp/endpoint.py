@@ -27,7 +27,7 @@ from loomlog.schemas.ids import hashed_token
 from loomlog.services.api.client_endpoints import is_local_origin
 from loomlog.services.api.mcp.calls import CallUnderWay, Send, current_call, progress_token, send_nothing
 from loomlog.services.api.mcp.events import list_events, poll_events, stream_events, subscribe, unsubscribe
-from loomlog.services.api.mcp.message_stream import MessageStream, call_messages
+from loomlog.services.api.mcp.message_stream import Messages, MessageStream, call_messages
 from loomlog.services.api.mcp.messages import (
     HTTP_STATUS,
     INVALID_REQUEST,
@@ -141,7 +141,7 @@ async def _stream_events(service: Service, caller: Caller, message: Message) -> 
     server, requests = mcp_server(service.version), service.mcp_requests
     messages = await stream_events(service.application, requests, caller, message, server)
     slot = service.shares.streams.try_acquire(caller.holder)
-    return MessageStream(messages, on_close=slot.release)
+    return _message_stream(service, caller, messages, [slot.release])
 
 
 async def _call_stateless(service: Service, caller: Caller, message: Message, request: Request) -> Response:
@@ -298,21 +298,27 @@ async def _call(
             code = answer.get("error", {}).get("code")
             return _json(answer, status=HTTP_STATUS.get(code, 200) if is_stateless and code is not None else 200)
         stream_slot = service.shares.started.try_acquire(caller.holder)
-        ends = _Ends([stream_slot.release, on_end, *([slot.release] if slot is not None else [])])
+        ends = [stream_slot.release, on_end, *([slot.release] if slot is not None else [])]
         slot, on_end = None, lambda: None
-        return MessageStream(call_messages(work), on_close=ends)
+        return _message_stream(service, caller, call_messages(work), ends)
     finally:
         if slot is not None:
             slot.release()
         on_end()
 
 
-class _Ends(list[Callable[[], object]]):
-    """What is released at the end of a stream."""
+def _message_stream(
+    service: Service, caller: Caller, messages: Messages, releases: list[Callable[[], object]]
+) -> MessageStream:
+    """Return a stream that ends with the access of its caller, and releases what it holds when it ends."""
 
-    def __call__(self) -> None:
-        for release in self:
+    def on_close() -> None:
+        for release in (let_go, *releases):
             release()
+
+    stream = MessageStream(messages, on_close=on_close)
+    let_go = service.open_access.hold(caller, stream.end)
+    return stream
 
 
 def _holder(caller: Caller, session: str) -> Holder:

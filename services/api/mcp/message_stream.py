@@ -8,7 +8,7 @@ Before: endpoint.py, events.py. After: starlette.
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any
 
 import orjson
@@ -22,14 +22,21 @@ QUEUED_MAX = 64
 """Messages that wait for a slow reader; then the call waits."""
 Messages = AsyncGenerator[Mapping[str, Any] | None, None]
 """None: nothing to say for a while."""
+END: Any = object()
 
 
 class MessageStream(StreamingResponse):
     """The response; `on_close` is called once, however it ends."""
 
     def __init__(self, messages: Messages, *, on_close: Callable[[], None]) -> None:
-        super().__init__(_encode(messages), media_type="text/event-stream", headers={"cache-control": "no-cache"})
+        self._ended = asyncio.Event()
+        body = _encode(messages, self._ended)
+        super().__init__(body, media_type="text/event-stream", headers={"cache-control": "no-cache"})
         self._on_close = on_close
+
+    def end(self) -> None:
+        """End the stream before its next message."""
+        self._ended.set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -38,13 +45,28 @@ class MessageStream(StreamingResponse):
             self._on_close()
 
 
-async def _encode(messages: Messages) -> AsyncGenerator[bytes, None]:
-    async with aclosing(messages):
-        async for message in messages:
-            if message is None:
-                yield b": keepalive\n\n"
-            else:
-                yield b"event: message\ndata: " + orjson.dumps(message) + b"\n\n"
+async def _encode(messages: Messages, ended: asyncio.Event) -> AsyncGenerator[bytes, None]:
+    ending = asyncio.ensure_future(ended.wait())
+    try:
+        async with aclosing(messages):
+            while not ended.is_set():
+                following = asyncio.ensure_future(anext(messages, END))
+                await asyncio.wait({following, ending}, return_when=asyncio.FIRST_COMPLETED)
+                if not following.done():
+                    following.cancel()
+                    with suppress(asyncio.CancelledError):
+                        await following
+                    return
+                message = following.result()
+                if message is END:
+                    return
+                yield b": keepalive\n\n" if message is None else _event(message)
+    finally:
+        ending.cancel()
+
+
+def _event(message: Mapping[str, Any]) -> bytes:
+    return b"event: message\ndata: " + orjson.dumps(message) + b"\n\n"
 
 
 async def call_messages(call: Callable[[SendMessage], Awaitable[Mapping[str, Any]]]) -> Messages:

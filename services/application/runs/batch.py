@@ -15,6 +15,7 @@ import hashlib
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import orjson
 
@@ -51,6 +52,8 @@ class SpawnOutcome:
     session_id: str = ""
     stop_reason: str = ""
     final_text: str = ""
+    result: Any = None
+    """The record of a run with an output schema."""
     usage: FinalUsage | None = None
     error: str = ""
     error_code: str = ""
@@ -167,7 +170,7 @@ class Batches:
 
 def outcome_json(outcome: SpawnOutcome) -> SpawnResult:
     """Return one result of a batch as JSON; missing values are null."""
-    return {
+    answer: SpawnResult = {
         "agent_id": outcome.agent_id or None,
         "run_id": outcome.run_id or None,
         "session_id": outcome.session_id or None,
@@ -181,6 +184,9 @@ def outcome_json(outcome: SpawnOutcome) -> SpawnResult:
         "parent_context": outcome.parent_context or None,
         "position": outcome.position or None,
     }
+    if outcome.result is not None:
+        answer["result"] = outcome.result
+    return answer
 
 
 class OutcomeBuilder:
@@ -208,6 +214,7 @@ class OutcomeBuilder:
                 outcome.stop_reason = done["stop_reason"]
                 outcome.status = "cancelled" if outcome.stop_reason == "cancelled" else "completed"
                 outcome.usage = done.get("usage")
+                outcome.result = done.get("result")
             case "error":
                 outcome.status, outcome.error = "failed", orjson.loads(chunk.data).get("error", "")
 
