@@ -109,6 +109,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "mcp.command:mcp_app",
         "Serve MCP on standard input and output, over the API: for editors and assistants.",
     ),
+    "mcp-registry": ("mcp.registry:registry_app", "Recipes of MCP servers for configurations."),
     "tokens": ("access.tokens:tokens_app", "Tokens: create, import, rotate, retire, list, show."),
     "users": (
         "access.groups:users_app",
@@ -145,6 +146,7 @@ WRITTEN_GROUPS: Mapping[str, str] = {
     "installation": "status",
     "interrupt": "inbox",
     "log": "events",
+    "mcp": "mcp",
     "memory": "memory",
     "model": "routing",
     "pause": "pause",

@@ -806,12 +806,12 @@ declare namespace Api {
     channel?: string | null;
     scope?: ("agent" | "user" | "tenant" | "global") | null;
     key?: string | null;
-    url?: string | null;
-    secret_env?: string | null;
-    payload?: any;
     server?: string | null;
     tool?: string | null;
     args?: Record<string, any> | null;
+    url?: string | null;
+    secret_env?: string | null;
+    payload?: any;
   }
   interface EphemeralVolume {
     name: string;
@@ -1307,13 +1307,14 @@ declare namespace Api {
     scopes: string[];
   }
   interface MCPServerDefOperation {
-    op: "create" | "fork" | "get" | "list" | "promote" | "rollback" | "retire" | "verify";
+    op: "create" | "fork" | "get" | "list" | "promote" | "rollback" | "retire" | "verify" | "rediscover";
     name?: string | (string | null);
     overlay?: Record<string, any> | null;
     description?: string | null;
     promote?: boolean | null;
     expect_active?: string | null;
     expires_at?: string | null;
+    discover?: boolean | null;
     parent_def_id?: string | null;
     def_id?: string;
     why?: string | null;
@@ -1329,11 +1330,39 @@ declare namespace Api {
     result?: Record<string, any>;
     error?: Record<string, any>;
   }
+  interface McpListedTool {
+    name: string;
+    server_name: string;
+    description: string;
+    effect: string;
+    input_schema: Record<string, any>;
+  }
   interface McpMessage {
     jsonrpc: "2.0";
     id?: string | number;
     method: string;
     params?: Record<string, any>;
+  }
+  interface McpServer {
+    name: string;
+    source: "file" | "shared" | "tenant";
+    transport: string;
+    url: string;
+    description: string;
+    def_id: string;
+    revision: string;
+    tool_count: number;
+    digest: string;
+    listed_at: string;
+    error: string;
+  }
+  interface McpServerList {
+    servers: McpServer[];
+  }
+  interface McpToolList {
+    server: McpServer;
+    tools: McpListedTool[];
+    problems: string[];
   }
   interface Me {
     tenant_id: string;
@@ -3105,6 +3134,9 @@ declare namespace Api {
     | ["GET", `/v1/_log/topics/${string}/${string}`, LogPage, any]
     | ["POST", `/v1/_mcp`, McpAnswer, McpMessage]
     | ["DELETE", `/v1/_mcp`, null, any]
+    | ["GET", `/v1/_mcp_servers`, McpServerList, any]
+    | ["POST", `/v1/_mcp_servers/${string}/probe`, McpToolList, any]
+    | ["GET", `/v1/_mcp_servers/${string}/tools`, McpToolList, any]
     | ["POST", `/v1/_mcpserverdef`, DefinitionVersion | DefinitionVersions | DefinitionPromoted | DefinitionRolledBack | DefinitionRetired | DefinitionVerified, MCPServerDefOperation]
     | ["GET", `/v1/_mcpserverdef/names`, DefinitionNames, any]
     | ["GET", `/v1/_me`, Me, any]
