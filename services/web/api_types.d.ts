@@ -604,6 +604,7 @@ declare namespace Api {
     from: string | null;
     to: string;
     changes: FieldChange[];
+    output_change?: OutputChange;
   }
   interface DefinitionDrawn {
     name: string;
@@ -1584,6 +1585,10 @@ declare namespace Api {
     name: string;
     attempt: number;
     channels?: string[];
+  }
+  interface OutputChange {
+    kind: "breaking" | "compatible";
+    reasons: string[];
   }
   interface PartitionLag {
     partition: number;
