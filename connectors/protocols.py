@@ -354,15 +354,6 @@ class Reconciler(Protocol):
         ...
 
 
-@runtime_checkable
-class Planner(Protocol):
-    """Tool whose calls are executed by the runtime, as runs: it only returns a plan."""
-
-    def plan(self, arguments: Mapping[str, Any]) -> ChildrenPlan | ToolResult:
-        """Return the plan. Has no effect; unusable arguments are an error result that states what was expected."""
-        ...
-
-
 class DefinitionsView(Protocol):
     """What a run may read of definitions: those of its own tenant, and of the files."""
 

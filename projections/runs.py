@@ -20,6 +20,9 @@ from loomlog.projections.frames.frame import FrameMemory, PendingInput, pending_
 from loomlog.projections.frames.turn_events import SWITCHED, retry_reason
 from loomlog.projections.tables import Json, define_table
 from loomlog.schemas.generated.run_events import (
+    ApprovalDecided,
+    ApprovalEscalated,
+    ApprovalGiven,
     CallNotBegun,
     CallWaiting,
     ChildrenPlanned,
@@ -352,6 +355,8 @@ def _apply_event(values: dict[str, Any], envelope: Envelope, event: Event) -> No
         case ToolReconcileRequested() | CallNotBegun() | FallbackSuppressed() | LimitReached() | HookActed():
             pass
         case ResidentLeft() | WaitReported() | OutputRejected():
+            pass
+        case ApprovalDecided() | ApprovalGiven() | ApprovalEscalated():
             pass
         case ChildReturned():
             values["failed_children"] += event.status in FAILED_CHILD

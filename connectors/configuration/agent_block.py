@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
+from loomlog.connectors.configuration.approvals_block import ApprovalsBlock
 from loomlog.connectors.configuration.field_classes import BOUND, NEUTRAL, Bound, Grant, Order
 from loomlog.connectors.configuration.field_types import (
     FORBID_EXTRA,
@@ -210,6 +211,7 @@ class AgentBlock:
     evaluation_scopes: Annotated[StringList, Grant(order=Order.EVALUATION)] = ()
     history_scope: Annotated[StringList, Grant(order=Order.NAMES)] = ()
     interruption: Annotated[InterruptionOverrides | None, Grant(order=Order.INTERRUPTION)] = None
+    approvals: Annotated[ApprovalsBlock, Grant(order=Order.SAME)] = field(default_factory=ApprovalsBlock)
     output_schema: Annotated[OutputSchema, NEUTRAL] = field(default_factory=dict)
     output_retries: Annotated[
         Annotated[NonNegativeInt, Field(le=MAX_OUTPUT_RETRIES)] | None,

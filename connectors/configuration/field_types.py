@@ -32,12 +32,12 @@ _ENV_NAME = re.compile(r"[A-Z_][A-Z0-9_]{0,127}")
 _PROVIDER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _VOLUME_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _REMOTE_TOOL_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
-_TENANT = re.compile(r"[A-Za-z0-9_-]{1,64}")
+TENANT_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _OPTIONAL_TENANT = re.compile(r"[A-Za-z0-9_-]{0,64}")
 _TENANT_OR_ALL = re.compile(r"\*|[A-Za-z0-9_-]{1,64}")
 _HOST_NAME = re.compile(r"(?!.*\.\.)[a-z0-9_][a-z0-9_.:-]{0,252}")
 _BLOCK_LABEL = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_SUBJECT = re.compile(r"[A-Za-z0-9_.@-]{1,128}")
+SUBJECT_PATTERN = re.compile(r"[A-Za-z0-9_.@-]{1,128}")
 
 
 def parse_switch(value: Any) -> Any:
@@ -151,10 +151,10 @@ BlockLabel = Annotated[str, _match_pattern(_BLOCK_LABEL, "1 to 64 letters, digit
 Url = Annotated[str, AfterValidator(check_url)]
 OptionalUrl = Annotated[str, AfterValidator(lambda url: check_url(url) if url else url)]
 OptionalTenant = Annotated[str, _match_pattern(_OPTIONAL_TENANT, "at most 64 letters, digits, _ and -")]
-Tenant = Annotated[str, _match_pattern(_TENANT, "at most 64 letters, digits, _ and -")]
+Tenant = Annotated[str, _match_pattern(TENANT_PATTERN, "at most 64 letters, digits, _ and -")]
 TenantOrAll = Annotated[str, _match_pattern(_TENANT_OR_ALL, "the name of a tenant, or * for all")]
 HostName = Annotated[str, _match_pattern(_HOST_NAME, "a host name in lower case, without scheme, port or path")]
-Subject = Annotated[str, _match_pattern(_SUBJECT, "at most 128 letters, digits, _, ., @ and -")]
+Subject = Annotated[str, _match_pattern(SUBJECT_PATTERN, "at most 128 letters, digits, _, ., @ and -")]
 
 Tier = Literal["low", "middle", "high"]
 Effort = Literal["low", "medium", "high"]

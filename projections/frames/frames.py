@@ -77,6 +77,9 @@ from loomlog.projections.frames.turn_events import (
     visible_calls,
 )
 from loomlog.schemas.generated.run_events import (
+    ApprovalDecided,
+    ApprovalEscalated,
+    ApprovalGiven,
     CallNotBegun,
     CallWaiting,
     ChildrenPlanned,
@@ -201,6 +204,8 @@ def build_frames(memory: FrameMemory, envelope: Envelope, event: Event) -> tuple
         case RunRefused() | CommandRefused() | RunPauseRequested() | RunResumed() | CompactionRequested():
             return [], memory
         case ToolCallRequested() | ToolReconcileRequested() | CallNotBegun() | RunRestored():
+            return [], memory
+        case ApprovalDecided() | ApprovalGiven() | ApprovalEscalated():
             return [], memory
         case ChildrenPlanned() | ResidentLeft() | CallWaiting() | WaitReported():
             return [], memory

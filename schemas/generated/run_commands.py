@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 
 from loomlog.schemas.generated.values import (
     BlobRef,
+    CallVerdict,
     ChannelUse,
     CommandEnvelope,
     Compaction,
@@ -236,6 +237,55 @@ class ForkRun(Record, frozen=True, kw_only=True):
         )
 
 
+class GiveApproval(Record, frozen=True, kw_only=True):
+    """Approve or deny a call of a run."""
+
+    SCHEMA: ClassVar[str] = "loom.run.commands.GiveApproval"
+    CONTENT: ClassVar[Mapping[str, str]] = {"reason": "text"}
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id."""
+    run_id: str
+    """The run."""
+    interrupt_id: str
+    """Names the approval in the run."""
+    is_approved: bool
+    """False: denied."""
+    reason: str = ''
+    """Why."""
+    scopes: tuple[str, ...] = ()
+    """Scopes of access that the sender holds."""
+    surface: str = ''
+    """Where it was said, such as http or mcp."""
+    arguments_sha256: str = ''
+    """Hash of the arguments that the sender was shown; empty: not compared."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "run_id": self.run_id,
+            "interrupt_id": self.interrupt_id,
+            "is_approved": self.is_approved,
+            "reason": self.reason,
+            "scopes": self.scopes,
+            "surface": self.surface,
+            "arguments_sha256": self.arguments_sha256,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            run_id=value["run_id"],
+            interrupt_id=value["interrupt_id"],
+            is_approved=value["is_approved"],
+            reason=value["reason"],
+            scopes=tuple(value["scopes"]),
+            surface=value["surface"],
+            arguments_sha256=value["arguments_sha256"],
+        )
+
+
 class HandOverModelReply(Record, frozen=True, kw_only=True):
     """From a former owner to the present one: a model call returned after the partition was gone. Taken if that
     attempt is open.
@@ -292,6 +342,8 @@ class HandOverModelReply(Record, frozen=True, kw_only=True):
     """Whose key the call was made with: run, operator; empty = it needed none."""
     credential_scope: str = ''
     """Of which one: the id of the run the key came with; empty for the operator's."""
+    verdicts: tuple[CallVerdict, ...] = ()
+    """What the rules of the run say about its calls."""
     output: OutputCheck | None = None
     """The answer against the output schema of the run; null: it has none, or the answer is not final."""
 
@@ -321,6 +373,7 @@ class HandOverModelReply(Record, frozen=True, kw_only=True):
             "interruption_requests": [item.to_avro() for item in self.interruption_requests],
             "credential_source": self.credential_source,
             "credential_scope": self.credential_scope,
+            "verdicts": [item.to_avro() for item in self.verdicts],
             "output": None if self.output is None else self.output.to_avro(),
         }
 
@@ -351,6 +404,7 @@ class HandOverModelReply(Record, frozen=True, kw_only=True):
             interruption_requests=tuple(InterruptionRequest.from_avro(item) for item in value["interruption_requests"]),
             credential_source=value["credential_source"],
             credential_scope=value["credential_scope"],
+            verdicts=tuple(CallVerdict.from_avro(item) for item in value["verdicts"]),
             output=None if value["output"] is None else OutputCheck.from_avro(value["output"]),
         )
 
@@ -878,6 +932,7 @@ RECORDS = (
     CloseResident,
     CompactRun,
     ForkRun,
+    GiveApproval,
     HandOverModelReply,
     HandOverToolResult,
     ImportRun,
@@ -891,4 +946,4 @@ RECORDS = (
     ResumeRun,
     StartRun,
 )
-Command = CancelRun | CancelTurn | CloseResident | CompactRun | ForkRun | HandOverModelReply | HandOverToolResult | ImportRun | PauseRun | PostInput | QuarantineRun | ReleaseRun | ReportWait | ResolveCall | ResolveInterruption | ResumeRun | StartRun
+Command = CancelRun | CancelTurn | CloseResident | CompactRun | ForkRun | GiveApproval | HandOverModelReply | HandOverToolResult | ImportRun | PauseRun | PostInput | QuarantineRun | ReleaseRun | ReportWait | ResolveCall | ResolveInterruption | ResumeRun | StartRun

@@ -117,7 +117,11 @@ class ContentAccess:
         if self.keys is None:
             return tuple(rows)
         await self.wait_for_keys(
-            [text for row in rows for text in (row.question, row.options, row.context, row.answer)]
+            [
+                text
+                for row in rows
+                for text in (row.question, row.options, row.context, row.answer, row.terms, row.votes)
+            ]
         )
         return tuple([self._decrypt_interrupt_row(row) for row in rows])
 
@@ -143,6 +147,8 @@ class ContentAccess:
             options=self._decrypt_json(row.options, row.tenant),
             context=self._decrypt_value(row.context, row.tenant),
             answer=self._decrypt_value(row.answer, row.tenant),
+            terms=self._decrypt_json(row.terms, row.tenant),
+            votes=self._decrypt_json(row.votes, row.tenant),
         )
 
     def _decrypt_stored_frame(self, event: str, tenant: str) -> str:

@@ -21,6 +21,7 @@ import orjson
 
 from loomlog.schemas.records import replace
 from loomlog.services.application import limits
+from loomlog.services.application.answers.runs import SpawnResult
 from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.errors import bad_request
 from loomlog.services.application.queries.json_types import FinalUsage, LimitNoticeJson
@@ -165,6 +166,27 @@ class Batches:
             return
         outcome.status, outcome.stop_reason = stopped.status, stopped.reason
         outcome.error = outcome.error or ("" if stopped.status == "completed" else stopped.reason)
+
+
+def outcome_json(outcome: SpawnOutcome) -> SpawnResult:
+    """Return one result of a batch as JSON; missing values are null."""
+    answer: SpawnResult = {
+        "agent_id": outcome.agent_id or None,
+        "run_id": outcome.run_id or None,
+        "session_id": outcome.session_id or None,
+        "status": outcome.status,
+        "stop_reason": outcome.stop_reason or None,
+        "final_text": outcome.final_text,
+        "usage": outcome.usage,
+        "error": outcome.error or None,
+        "error_code": outcome.error_code or None,
+        "limits": outcome.limits,
+        "parent_context": outcome.parent_context or None,
+        "position": outcome.position or None,
+    }
+    if outcome.result is not None:
+        answer["result"] = outcome.result
+    return answer
 
 
 class OutcomeBuilder:

@@ -13,6 +13,9 @@ Before: loomlog.schemas.reader gives accepted events. After: state.py, which dec
 from typing import assert_never
 
 from loomlog.schemas.generated.run_events import (
+    ApprovalDecided,
+    ApprovalEscalated,
+    ApprovalGiven,
     CallNotBegun,
     CallWaiting,
     ChildrenPlanned,
@@ -58,6 +61,11 @@ from loomlog.schemas.generated.run_events import (
 from loomlog.schemas.records import replace
 from loomlog.services.core.run.conversation.conversation import without_reasoning
 from loomlog.services.core.run.conversation.prompt import cache_marks, first_message
+from loomlog.services.core.run.interrupts.evolve_approvals import (
+    apply_approval_decided,
+    apply_approval_escalated,
+    apply_approval_given,
+)
 from loomlog.services.core.run.interrupts.evolve_questions import (
     apply_person_notified,
     apply_question_closed,
@@ -158,6 +166,12 @@ def evolve(state: State, event: Event, at_ms: int) -> State:
             return apply_question_opened(state, event, at_ms)
         case InterruptionClosed():
             return apply_question_closed(state, event, at_ms)
+        case ApprovalDecided():
+            return apply_approval_decided(state, event)
+        case ApprovalGiven():
+            return apply_approval_given(state, event)
+        case ApprovalEscalated():
+            return apply_approval_escalated(state, event)
         case TurnCancelled():
             return apply_turn_cancelled(state, event)
         case CallWaiting():

@@ -68,6 +68,7 @@ from loomlog.services.runtime.models.previews import Previews
 from loomlog.services.runtime.models.provider_keys import NO_KEY, ProviderKey
 from loomlog.services.runtime.models.provider_queues import ProviderQueue, ProviderQueueLimits
 from loomlog.services.runtime.telemetry.tracing import Tracing
+from loomlog.services.runtime.tools.approval_verdicts import ApprovalRules, decide_calls
 from loomlog.services.stream.encryption.subject_keys import ContentCipher
 
 log = logging.getLogger(__name__)
@@ -148,6 +149,7 @@ class ModelCalls:
         self._tools = tools
         self._blobs = blobs
         self.definition_texts = DefinitionTexts(blobs)
+        self.approval_rules = ApprovalRules(self.definition_texts)
         self._output_schemas = OutputSchemas()
         self._previews = previews
         self._tracing = tracing
@@ -181,6 +183,7 @@ class ModelCalls:
             hold = await self._open_reservation(provider, place, tenant, user_id)
             if self._encryption.is_enabled:
                 sealer = await self._encryption.cipher(tenant, user_id)
+            rules = await self.approval_rules.load(state.facts.definition)
             if provider.api_key_env:
                 key = await self._resolve_key(effect.provider, provider, state.facts, tenant)
             request: ModelRequest | None = None
@@ -213,6 +216,11 @@ class ModelCalls:
             answered = await self._build_answer(
                 effect, provider.model, state.facts, request, reply, began, span.traceparent, sealer, key
             )
+            if rules.policies:
+                verdicts = decide_calls(
+                    rules, _with_cost(state.facts, answered), tenant, _stored_calls(reply), sealer.text
+                )
+                answered = replace(answered, verdicts=verdicts)
             return replace(answered, notices=notices) if notices else answered
         except (Transient, Permanent) as error:
             if hold is not None:
@@ -459,12 +467,7 @@ class ModelCalls:
         if reasoning != reply.reasoning or self._mask(signature) != signature or (output and answer != reply.text):
             signature = ""
         spent_micros, currency = self.cost(effect.provider, effect.model, reply.usage)
-        calls = tuple(
-            [
-                ToolCall(id=make_storable(call.id), name=make_storable(call.name), input=make_storable(call.input))
-                for call in reply.tool_calls
-            ]
-        )
+        calls = _stored_calls(reply)
         return ModelAnswered(
             at_ms=self._clock_ms(),
             turn=effect.turn,
@@ -558,6 +561,21 @@ class ModelCalls:
             duration_ms=_elapsed_ms(started_at),
             cause=cipher.short_text(message[:FALLBACK_CAUSE_MAX]),
         )
+
+
+def _stored_calls(reply: Reply) -> tuple[ToolCall, ...]:
+    """Return the calls of a reply as they are executed, in plaintext."""
+    return tuple(
+        [
+            ToolCall(id=make_storable(call.id), name=make_storable(call.name), input=make_storable(call.input))
+            for call in reply.tool_calls
+        ]
+    )
+
+
+def _with_cost(facts: RunFacts, answered: ModelAnswered) -> RunFacts:
+    """Return the facts with what the reply has cost: it is spent before its calls are made."""
+    return replace(facts, cost_micros=facts.cost_micros + answered.cost_micros)
 
 
 def _encrypt_call(call: ToolCall, cipher: ContentCipher | NoCipher) -> ToolCall:

@@ -261,7 +261,8 @@ def content_sha256(definition: AgentDefinition) -> str:
     for text, blob in LONG_TEXTS:
         if plain[blob] is not None or is_long(plain[text]):
             plain[text], plain[blob] = text_sha256(definition, text, blob), True
-    for name in ("compaction", "system_prompt_blob", "grants", *OUTPUT_FIELDS):
+    plain["approvals"] = [[policy.source, policy.sha256] for policy in definition.approvals] or None
+    for name in ("approvals", "compaction", "system_prompt_blob", "grants", *OUTPUT_FIELDS):
         if not plain[name]:
             del plain[name]  # definitions older than the field keep their hash
     return hashlib.sha256(json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

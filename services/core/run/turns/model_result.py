@@ -20,7 +20,7 @@ from loomlog.services.core.run import limits
 from loomlog.services.core.run.commands import ModelAnswered, ModelFailed
 from loomlog.services.core.run.conversation import compaction
 from loomlog.services.core.run.evolve import evolve
-from loomlog.services.core.run.interrupts import interruptions
+from loomlog.services.core.run.interrupts import approvals, interruptions
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import AwaitingModel, AwaitingTools, State
 from loomlog.services.core.run.tools import unknown_outcome
@@ -79,6 +79,8 @@ def _tool_intents(facts: RunFacts, result: ModelAnswered) -> list[Event]:
     for index, call in enumerate(result.tool_calls):
         if index in requests and index < limits.MAX_TOOL_CALLS_PER_TURN:
             events += interruptions.open_interruption(facts, result, requests[index], events)
+        elif index < limits.MAX_TOOL_CALLS_PER_TURN and facts.definition.approvals:
+            events += approvals.decide_call(facts, result, index)
         elif index < limits.MAX_TOOL_CALLS_PER_TURN:
             events.append(
                 ToolCallRequested(
