@@ -19,7 +19,7 @@ ORIGINAL ?=
 PICTURES ?=
 TYPESCRIPT := 5.9.3
 
-.PHONY: help run up down demo test check check-web format schemas bench bench-takeover bench-parked bench-entities bench-definitions bench-memory bench-channels bench-tools try-mcp-servers bench-projections bench-peers bench-smoke bench-original bench-deaths bench-scale bench-web bench-protocols conformance screenshots diagram flame figures chaos simulate lock clean
+.PHONY: help run up down demo test check check-web format schemas bench bench-takeover bench-parked bench-entities bench-definitions bench-memory bench-channels bench-typed bench-tools try-mcp-servers bench-projections bench-peers bench-smoke bench-original bench-deaths bench-scale bench-web bench-protocols conformance screenshots diagram flame figures chaos simulate lock clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -113,6 +113,8 @@ bench-tools: $(TOOLS) ## measure tools of MCP servers: calls over a process and 
 
 try-mcp-servers: $(TOOLS) ## use two MCP servers of the npm registry, files and everything (needs Node; nothing else does)
 	@$(BIN)/python -m tests.benchmarks.real_mcp_servers
+bench-typed: $(TOOLS) ## measure records: compiling schemas, checking answers, and runs with and without one
+	@$(BIN)/python -m tests.benchmarks.typed $(if $(RUNS),--runs $(RUNS))
 
 bench-projections: $(TOOLS) ## measure rebuilds, a lost database and the lag of the read models
 	@$(BIN)/python -m tests.benchmarks.projections

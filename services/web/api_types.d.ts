@@ -679,6 +679,7 @@ declare namespace Api {
     from: string | null;
     to: string;
     changes: FieldChange[];
+    output_change?: OutputChange;
   }
   interface DefinitionDrawn {
     name: string;
@@ -1722,6 +1723,10 @@ declare namespace Api {
     def_id?: (string | null) | string;
     grace_seconds?: number | null;
     retired?: boolean;
+  }
+  interface OutputChange {
+    kind: "breaking" | "compatible";
+    reasons: string[];
   }
   interface PartitionLag {
     partition: number;

@@ -162,7 +162,9 @@ class MessageBody(Body):
 
 
 class EndHookBody(Body):
-    """What happens when a run has ended. {{run.final_text}}, {{run.id}} and {{run.status}} in texts are replaced."""
+    """What happens when a run has ended. {{run.final_text}}, {{run.result}}, {{run.id}} and {{run.status}} in texts are
+    replaced.
+    """
 
     kind: Literal["channel.publish", "memory.set", "http", "mcp.call"] = Field(
         description="mcp.call needs substrate:tenant."
