@@ -18,6 +18,8 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Strict
 
 from loomlog.connectors.configuration.setting_types import FALSE_WORDS, TRUE_WORDS
 from loomlog.connectors.configuration.storable_text import describe_text_problem
+from loomlog.connectors.json_schema import SchemaRefused
+from loomlog.connectors.output_schema import check_output_schema
 
 FORBID_EXTRA = ConfigDict(extra="forbid")
 """Refusal of unknown keys in every block. load.py finds them first, with their line; this catches a
@@ -111,6 +113,15 @@ def check_url(url: str) -> str:
     return url
 
 
+def _check_output_schema(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    if value:
+        try:
+            check_output_schema(value)
+        except SchemaRefused as refused:
+            raise ValueError(f"expected a JSON Schema of a record: {refused}") from None
+    return value
+
+
 def zero_for(default: int) -> BeforeValidator:
     """Return the rule of a number whose 0 stands for the default, as in the files of the reference."""
     return BeforeValidator(lambda value: default if type(value) is int and value == 0 else value)
@@ -119,6 +130,7 @@ def zero_for(default: int) -> BeforeValidator:
 JsonValue = Annotated[Any, AfterValidator(to_json_value)]
 JsonObject = Annotated[Mapping[str, Any], AfterValidator(to_json_value)]
 """Values that their author is free to choose, as JSON has them: files have fractions as Decimal."""
+OutputSchema = Annotated[JsonObject, AfterValidator(_check_output_schema)]
 Switch = Annotated[bool, BeforeValidator(parse_switch), Strict()]
 StrictInt = Annotated[int, Strict()]
 NonNegativeInt = Annotated[int, Strict(), Field(ge=0)]

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from loomlog.connectors.configuration import (
     agent_block,
+    approvals_block,
     channel_block,
     issuer_block,
     memory_block,
@@ -68,6 +69,10 @@ KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
             "{house-style: {description: How we write., body: Be brief.}}",
         ),
         "interruption": KeyDescription("Questions of agents to people.", "{max_pending_per_run: 3}"),
+        "approvals": KeyDescription(
+            "Rules for the tool calls of all tenants: allow, deny or ask people.",
+            "{rules: [{name: no-shell, tools: [Bash], then: deny}]}",
+        ),
         "principals": KeyDescription(
             "Who may call the API, each with a token, a tenant and scopes.",
             "{ci: {token_env: LOOMLOG_CI_TOKEN, tenant: acme, subject: ci, scopes: ['runs:create']}}",
@@ -212,6 +217,24 @@ KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
         "evaluation_scopes": KeyDescription("Scopes in which it may write evaluations.", "[submit_self]"),
         "history_scope": KeyDescription("Runs whose history it may read.", "[user]"),
         "interruption": KeyDescription("Whether it may ask a person.", "{enabled: true}"),
+        "approvals": KeyDescription(
+            "Rules for its tool calls, beside those of the file and of the tenant.",
+            "{rules: [{name: no-shell, tools: [Bash], then: deny}]}",
+        ),
+        "output_schema": KeyDescription(
+            "JSON Schema of the final answer, an object at its top; a run ends with a record that meets it.",
+            "{type: object, properties: {total: {type: number}}, required: [total]}",
+        ),
+        "output_retries": KeyDescription(
+            "How often the model may correct an answer that does not meet the schema; 2 if absent.", "1"
+        ),
+    },
+    approvals_block.ApprovalsBlock: {
+        "rules": KeyDescription(
+            "Rules in the order in which they are tried; the first one that matches a call decides. OPERATING.md has "
+            "their form.",
+            "[{name: pay, tools: [pay], then: ask, ask: {subjects: [ann], within_s: 3600}}]",
+        ),
     },
     agent_block.SamplingBlock: {
         "temperature": KeyDescription("Randomness, 0 to 2.", "0.2"),

@@ -180,9 +180,10 @@ def _check_open_mode(settings: Settings) -> list[ConfigurationFinding]:
             "`issuers`, or set LOOMLOG_OPEN_MODE=1 to serve everybody on this machine"
         )
         return [ConfigurationFinding(message=message)]
-    if not is_loopback_listen_addr(settings.listen_addr):
+    public = [address for address in settings.listen_addrs if not is_loopback_listen_addr(address)]
+    if public:
         message = (
-            f"LOOMLOG_OPEN_MODE=1 would let everybody in through {settings.listen_addr}, which is no loopback address; "
+            f"LOOMLOG_OPEN_MODE=1 would let everybody in through {public[0]}, which is no loopback address; "
             "set LOOMLOG_AUTH_TOKEN, or listen on 127.0.0.1"
         )
         return [ConfigurationFinding(message=message)]

@@ -8,6 +8,7 @@ Before: app.py has found the route. After: services/application/clients/connecti
 """
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from loomlog.services.api.event_stream import TOKEN_EXPIRED, seconds_until
+from loomlog.services.api.open_access import ENDED
 from loomlog.services.api.responses import refusal_response
 from loomlog.services.api.service import Service
 from loomlog.services.application.authentication import Authenticator, require_access
@@ -25,13 +26,12 @@ from loomlog.services.application.clients.connection import ClientDisconnected
 from loomlog.services.application.errors import bad_request
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.rules import Access
-from loomlog.services.core.clients.session import SUBPROTOCOL
+from loomlog.services.core.clients.session import POLICY_VIOLATION, SUBPROTOCOL
 from loomlog.services.core.refusals import Refused
 
 BEARER_PREFIX = "bearer."
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 SWITCHING_PROTOCOLS = 101
-POLICY_VIOLATION = 1008
 REASON_BYTES_MAX = 120
 """Maximum bytes of a close frame's reason; RFC 6455 allows 123, and ours are ASCII."""
 
@@ -55,7 +55,12 @@ async def connect(service: Service, access: Access, scope: Scope, receive: Recei
     except Refused as declined:
         return await _send_refusal(refusal_response(declined), send)
     await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL, "headers": []})
-    await clients.serve(caller, AsgiClientSocket(receive, send, expires_at_ms=caller.expires_at_ms))
+    socket = AsgiClientSocket(receive, send)
+    release = service.open_access.hold(caller, socket.end)
+    try:
+        await clients.serve(caller, socket)
+    finally:
+        release()
     return SWITCHING_PROTOCOLS
 
 
@@ -69,33 +74,27 @@ async def identify(authenticator: Authenticator, headers: Mapping[str, str], sub
         tokens = [name.removeprefix(BEARER_PREFIX) for name in subprotocols if name.startswith(BEARER_PREFIX)]
         authorization = f"Bearer {tokens[0]}" if tokens else None
     caller = await authenticator.authenticate(authorization)
-    if authenticator.open_mode and not _is_local_origin(headers.get("origin", "")):
+    if authenticator.open_mode and not is_local_origin(headers.get("origin", "")):
         raise Refused("forbidden_origin", "without tokens only pages of this machine may connect")
     return caller
 
 
-def _is_local_origin(origin: str) -> bool:
+def is_local_origin(origin: str) -> bool:
     """Programs send no Origin and browser extensions one of their own; pages from other machines send theirs."""
     place = urlsplit(origin)
     return place.scheme not in ("http", "https") or place.hostname in LOOPBACK_HOSTS
 
 
 class AsgiClientSocket:
-    """Protocol loomlog.services.application.clients.connection.ClientSocket over ASGI; ends when the token expires."""
+    """Protocol loomlog.services.application.clients.connection.ClientSocket over ASGI."""
 
-    def __init__(self, receive: Receive, send: Send, *, expires_at_ms: int | None = None) -> None:
+    def __init__(self, receive: Receive, send: Send) -> None:
         self._receive = receive
         self._send = send
-        self._expires_at_ms = expires_at_ms
+        self._ending: asyncio.Task[None] | None = None
 
     async def receive(self) -> str | None:
-        expires_at_ms = self._expires_at_ms
-        try:
-            async with asyncio.timeout(None if expires_at_ms is None else seconds_until(expires_at_ms)):
-                message = await self._receive()
-        except TimeoutError as error:
-            await self.close(POLICY_VIOLATION, TOKEN_EXPIRED)
-            raise ClientDisconnected(TOKEN_EXPIRED) from error
+        message = await self._receive()
         if message["type"] == "websocket.disconnect":
             raise ClientDisconnected("the client has left")
         text: str | None = message.get("text")
@@ -106,6 +105,14 @@ class AsgiClientSocket:
 
     async def close(self, code: int, reason: str) -> None:
         await self._send_message({"type": "websocket.close", "code": code, "reason": reason[:REASON_BYTES_MAX]})
+
+    def end(self) -> None:
+        """Close the connection, because the token of the client gives no access any more; `receive` then says so."""
+        self._ending = asyncio.get_running_loop().create_task(self._end())
+
+    async def _end(self) -> None:
+        with contextlib.suppress(ClientDisconnected):
+            await self.close(POLICY_VIOLATION, ENDED)
 
     async def _send_message(self, message: Mapping[str, Any]) -> None:
         try:

@@ -13,7 +13,6 @@ Before: services/application/streaming/run_stream.py. After: the response body.
 """
 
 import asyncio
-import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
@@ -33,7 +32,6 @@ HEADERS = (
 KEEPALIVE = b": keepalive\n\n"
 WATCH_AFTER_S = 1.0
 """Seconds until a stream starts to watch for the client's disconnect; most runs of a busy system have ended by then."""
-TOKEN_EXPIRED = "the token has expired"
 WRITE_WAIT_S = 30.0
 """Seconds a client may leave everything unread before it is dropped."""
 
@@ -48,10 +46,7 @@ class ChunkStream(Protocol):
 
 
 class EventStream:
-    """A response that streams a run, or the states of many. `on_close` is called once, however the stream ends.
-
-    `expires_at_ms`: when the token of its reader counts no more, and the stream ends; None: never.
-    """
+    """A response that streams a run, or the states of many. `on_close` is called once, however the stream ends."""
 
     background = None
 
@@ -67,14 +62,10 @@ class EventStream:
         self._with_ids = with_ids
         self.raw_headers = [*HEADERS, *((k.encode(), v.encode()) for k, v in (headers or {}).items())]
         self.on_close: Callable[[], None] = lambda: None
-        self.expires_at_ms: int | None = None
         self._watcher: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        loop = asyncio.get_running_loop()
-        timers = [loop.call_later(WATCH_AFTER_S, self._start_watcher, receive)]
-        if self.expires_at_ms is not None:
-            timers.append(loop.call_later(seconds_until(self.expires_at_ms), self._stream.close, TOKEN_EXPIRED))
+        timer = asyncio.get_running_loop().call_later(WATCH_AFTER_S, self._start_watcher, receive)
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             is_open = True
@@ -83,8 +74,7 @@ class EventStream:
                 if not await _write_body(send, body, more=is_open):
                     return
         finally:
-            for timer in timers:
-                timer.cancel()
+            timer.cancel()
             if self._watcher is not None:
                 self._watcher.cancel()
                 # The task's CancelledError refers to the frame that refers to self: only the garbage collector would
@@ -92,6 +82,10 @@ class EventStream:
                 self._watcher = None
             self._stream.close()
             self.on_close()
+
+    def end(self, reason: str) -> None:
+        """End the stream with a comment that has the reason."""
+        self._stream.close(reason)
 
     async def _next_body(self) -> tuple[bytes, bool]:
         """Return the next bytes to write, and whether more follow. The last frames are sent with the end of the
@@ -120,11 +114,6 @@ class EventStream:
             if message["type"] == "http.disconnect":
                 self._stream.close(CLIENT_LEFT)
                 return
-
-
-def seconds_until(at_ms: int) -> float:
-    """Return the seconds from now to a time of day, at least 0."""
-    return max(0.0, at_ms / 1000 - time.time())
 
 
 def encode_chunks(chunks: Iterable[StreamChunk], *, with_ids: bool) -> bytes:

@@ -84,7 +84,7 @@ def opens_by_default(loaded: ProcessConfiguration) -> bool:
     """
     settings = loaded.settings
     has_tokens = bool(settings.auth_token or loaded.configuration.principals or loaded.configuration.issuers)
-    return settings.open_mode or (not has_tokens and is_loopback_listen_addr(settings.listen_addr))
+    return settings.open_mode or (not has_tokens and all(map(is_loopback_listen_addr, settings.listen_addrs)))
 
 
 def check_definitions(loaded: ProcessConfiguration, environ: Mapping[str, str]) -> Sequence[ConfigurationFinding]:

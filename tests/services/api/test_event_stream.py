@@ -25,12 +25,10 @@ class Script:
         self._reason = end_reason
         self.end_reason = ""
         self.closed = False
-        self.close_called = asyncio.Event()
 
     async def next(self) -> list[StreamChunk] | None:
         if not self._steps:
-            await self.close_called.wait()
-            return None
+            await asyncio.Event().wait()
         step = self._steps.pop(0)
         if isinstance(step, Exception):
             raise step
@@ -41,12 +39,9 @@ class Script:
     def close(self, reason: str = "left") -> None:
         self.end_reason = self.end_reason or reason
         self.closed = True
-        self.close_called.set()
 
 
-async def written(
-    script: Script, *, with_ids: bool = False, expires_at_ms: int | None = None
-) -> tuple[list[bytes], bool]:
+async def written(script: Script, *, with_ids: bool = False) -> tuple[list[bytes], bool]:
     """The bodies that were sent, and whether the answer was completed."""
     sent: list[Mapping[str, Any]] = []
     closed: list[bool] = []
@@ -60,7 +55,6 @@ async def written(
 
     stream = EventStream(cast(RunStream, script), with_ids=with_ids)
     stream.on_close = lambda: closed.append(True)
-    stream.expires_at_ms = expires_at_ms
     async with asyncio.timeout(5.0):
         await stream({"type": "http"}, receive, send)  # type: ignore[arg-type]
     assert script.closed
@@ -79,15 +73,6 @@ def test_a_frame_is_its_name_its_place_and_one_line() -> None:
 async def test_the_last_frames_close_the_answer() -> None:
     bodies, is_complete = await written(Script([TEXT], [DONE]))
     assert bodies == [encode_chunks([TEXT], with_ids=False), encode_chunks([DONE], with_ids=False)]
-    assert is_complete
-
-
-async def test_a_stream_ends_with_the_token_of_its_reader() -> None:
-    bodies, is_complete = await written(Script([TEXT], end_reason=""), expires_at_ms=1)
-    assert bodies == [
-        encode_chunks([TEXT], with_ids=False),
-        encode_comment("ended: the token has expired; resume with Last-Event-ID"),
-    ]
     assert is_complete
 
 
