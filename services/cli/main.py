@@ -29,6 +29,11 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "doctor.doctor:doctor",
         "Check every prerequisite and every running part; report what is wrong, why, and what to do.",
     ),
+    "login": (
+        "admin.login:login",
+        "Sign in with an identity provider of the installation; the token is kept for later commands.",
+    ),
+    "logout": ("admin.login:logout", "Forget the token of `loomlog login`, here and at the provider."),
     "ui": ("admin.ui:ui", "Open the web page of this installation in a browser."),
     "hash": ("admin.hash:hash_app", "Print the content hash of an agent or a skill."),
     "import": ("claude_code.command:import_app", "Import agents and skills of other programs."),

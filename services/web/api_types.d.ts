@@ -1882,6 +1882,13 @@ declare namespace Api {
     stale_records: number;
     said_s_ago: number;
   }
+  interface ProtectedResource {
+    resource: string;
+    authorization_servers: string[];
+    scopes_supported: string[];
+    bearer_methods_supported: string[];
+    resource_name: string;
+  }
   interface ProviderAvailability {
     provider: string;
     driver: string;
@@ -3068,6 +3075,8 @@ declare namespace Api {
   }
   /** Method, path, answer and body of each route. */
   type Route =
+    | ["GET", `/.well-known/oauth-protected-resource`, ProtectedResource, any]
+    | ["GET", `/.well-known/oauth-protected-resource/v1/_mcp`, ProtectedResource, any]
     | ["GET", `/healthz`, Health, any]
     | ["GET", `/metrics`, string, any]
     | ["GET", `/readyz`, Readiness, any]
