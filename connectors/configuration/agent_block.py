@@ -207,4 +207,4 @@ class AgentBlock:
     evaluation_scopes: Annotated[StringList, Grant(order=Order.EVALUATION)] = ()
     history_scope: Annotated[StringList, Grant(order=Order.NAMES)] = ()
     interruption: Annotated[InterruptionOverrides | None, Grant(order=Order.INTERRUPTION)] = None
-    approvals: Annotated[ApprovalsBlock, Grant(order=Order.SAME)] = field(default_factory=ApprovalsBlock)
+    approvals: Annotated[ApprovalsBlock, Grant(order=Order.RULES)] = field(default_factory=ApprovalsBlock)

@@ -231,7 +231,7 @@ def _argument_test(condition: Condition, path: Path, quantifier: Callable[[Any],
             return True
         if not values:
             raise ArgumentError("there is no such argument")
-        return quantifier([holds(value) for value in values])
+        return holds(values[0]) if len(values) == 1 else quantifier([holds(value) for value in values])
 
     return test
 
