@@ -19,7 +19,7 @@ ORIGINAL ?=
 PICTURES ?=
 TYPESCRIPT := 5.9.3
 
-.PHONY: help run up down demo test check check-web format schemas bench bench-takeover bench-parked bench-entities bench-definitions bench-memory bench-channels bench-projections bench-peers bench-smoke bench-original bench-deaths bench-scale bench-web screenshots diagram flame figures chaos simulate lock clean
+.PHONY: help run up down demo test check check-web format schemas bench bench-takeover bench-parked bench-entities bench-definitions bench-memory bench-channels bench-tools bench-projections bench-peers bench-smoke bench-original bench-deaths bench-scale bench-web screenshots diagram flame figures chaos simulate lock clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -102,6 +102,9 @@ bench-definitions: $(TOOLS) ## measure definitions: resolving, opening, promotin
 
 bench-memory: $(TOOLS) ## measure memory: turns and calls with it, a million keys, 200,000 vectors of one scope (KEYS=0 or VECTORS=0 leaves those out)
 	@$(BIN)/python -m tests.benchmarks.memory $(if $(KEYS),--keys $(KEYS)) $(if $(VECTORS),--vectors $(VECTORS))
+
+bench-tools: $(TOOLS) ## measure tool calls: what rules for approvals cost (a few seconds)
+	@$(BIN)/python -m tests.benchmarks.approvals
 
 bench-channels: $(TOOLS) ## measure channels, schedules and webhooks: circuits, publishes, due schedules, deliveries, parked subscribers (PARTS=circuits)
 	@$(BIN)/python -m tests.benchmarks.channels $(if $(PARTS),--parts $(PARTS))
