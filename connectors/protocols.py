@@ -82,6 +82,10 @@ class ModelRequest(Secretive, frozen=True, kw_only=True):
     effort: str = ""
     """Effort: low, medium, high or empty."""
     sampling: Sampling | None = None
+    output_schema: Mapping[str, Any] | None = None
+    """JSON Schema of the final answer, an object; None: any text."""
+    must_call_tool: bool = False
+    """The answer must be a tool call, where the provider can be told so."""
     script: ScriptRun | None = None
     """Run values, set for providers that take them as input."""
     api_key: str = ""
@@ -347,15 +351,6 @@ class Reconciler(Protocol):
         made again: a request that may still be in transit is UnknownEffect. Raises as `call`; it is then retried a few
         times. It may wait for as long as a call may take, and a little longer.
         """
-        ...
-
-
-@runtime_checkable
-class Planner(Protocol):
-    """Tool whose calls are executed by the runtime, as runs: it only returns a plan."""
-
-    def plan(self, arguments: Mapping[str, Any]) -> ChildrenPlan | ToolResult:
-        """Return the plan. Has no effect; unusable arguments are an error result that states what was expected."""
         ...
 
 

@@ -79,11 +79,6 @@ def has_native_prompt_cache(driver: str, changes: Mapping[str, bool | int] = _NO
     return bool(changes.get("native_prompt_cache", capabilities_of(driver).native_prompt_cache))
 
 
-def is_thinking_model(driver: str, model: str) -> bool:
-    """Return whether a model requires its own reasoning in the history; see above."""
-    return non_thinking_sibling(driver, model) != model
-
-
 def non_thinking_sibling(driver: str, model: str) -> str:
     """Return the model to use where that reasoning is missing; the same model when it needs none."""
     return deepseek.non_thinking_sibling(model) if driver == "deepseek" else model

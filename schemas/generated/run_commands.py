@@ -17,6 +17,7 @@ from loomlog.schemas.generated.values import (
     InterruptionRequest,
     LeaseRef,
     LimitNotice,
+    OutputCheck,
     QueueRef,
     RunOptions,
     RunPosition,
@@ -343,6 +344,8 @@ class HandOverModelReply(Record, frozen=True, kw_only=True):
     """Of which one: the id of the run the key came with; empty for the operator's."""
     verdicts: tuple[CallVerdict, ...] = ()
     """What the rules of the run say about its calls."""
+    output: OutputCheck | None = None
+    """The answer against the output schema of the run; null: it has none, or the answer is not final."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -371,6 +374,7 @@ class HandOverModelReply(Record, frozen=True, kw_only=True):
             "credential_source": self.credential_source,
             "credential_scope": self.credential_scope,
             "verdicts": [item.to_avro() for item in self.verdicts],
+            "output": None if self.output is None else self.output.to_avro(),
         }
 
     @classmethod
@@ -401,6 +405,7 @@ class HandOverModelReply(Record, frozen=True, kw_only=True):
             credential_source=value["credential_source"],
             credential_scope=value["credential_scope"],
             verdicts=tuple(CallVerdict.from_avro(item) for item in value["verdicts"]),
+            output=None if value["output"] is None else OutputCheck.from_avro(value["output"]),
         )
 
 
@@ -868,6 +873,10 @@ class StartRun(Record, frozen=True, kw_only=True):
     """Positions in loom.entity.events, <topic>/<partition>:<offset>: the owner reads as far before it decides, so
     that it knows what the sender knows (limits).
     """
+    output_schema: str = ''
+    """JSON Schema of the final answer, as JSON text, instead of the definition's; empty: that of the definition."""
+    output_retries: int | None = None
+    """How often the model may correct its answer, 0 to 10; null: as the definition says."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -888,6 +897,8 @@ class StartRun(Record, frozen=True, kw_only=True):
             "compaction": None if self.compaction is None else self.compaction.to_avro(),
             "seed": self.seed,
             "after": self.after,
+            "output_schema": self.output_schema,
+            "output_retries": self.output_retries,
         }
 
     @classmethod
@@ -910,6 +921,8 @@ class StartRun(Record, frozen=True, kw_only=True):
             compaction=None if value["compaction"] is None else Compaction.from_avro(value["compaction"]),
             seed=value["seed"],
             after=tuple(value["after"]),
+            output_schema=value["output_schema"],
+            output_retries=value["output_retries"],
         )
 
 

@@ -1149,6 +1149,39 @@ class ModelSwitched(Record, frozen=True, kw_only=True):
         )
 
 
+class OutputRejected(Record, frozen=True, kw_only=True):
+    """A final answer did not meet the output schema of the run."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.OutputRejected"
+    CONTENT: ClassVar[Mapping[str, str]] = {"path": "text", "problem": "text"}
+
+    turn: int
+    """Model turn of the answer."""
+    number: int
+    """Rejected answers of the run, this one included."""
+    path: str = ''
+    """Where the first problem is, as a JSON path that begins with $."""
+    problem: str = ''
+    """What the model is told about it."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "number": self.number,
+            "path": self.path,
+            "problem": self.problem,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            number=value["number"],
+            path=value["path"],
+            problem=value["problem"],
+        )
+
+
 class PersonNotified(Record, frozen=True, kw_only=True):
     """A call tells a person something and does not wait."""
 
@@ -1262,6 +1295,7 @@ class RunCompleted(Record, frozen=True, kw_only=True):
     """The run ended by itself."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.RunCompleted"
+    CONTENT: ClassVar[Mapping[str, str]] = {"result": "text"}
 
     stop_reason: str
     """end_turn, max_tokens, stop_sequence or max_iterations."""
@@ -1273,6 +1307,8 @@ class RunCompleted(Record, frozen=True, kw_only=True):
     """Sum over the turns."""
     currency: str = ''
     """Currency of the cost."""
+    result: str = ''
+    """The record that the run answered with, as JSON text; empty for a run without an output schema."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -1281,6 +1317,7 @@ class RunCompleted(Record, frozen=True, kw_only=True):
             "usage": self.usage.to_avro(),
             "cost_micros": self.cost_micros,
             "currency": self.currency,
+            "result": self.result,
         }
 
     @classmethod
@@ -1291,6 +1328,7 @@ class RunCompleted(Record, frozen=True, kw_only=True):
             usage=Usage.from_avro(value["usage"]),
             cost_micros=value["cost_micros"],
             currency=value["currency"],
+            result=value["result"],
         )
 
 
@@ -1963,6 +2001,7 @@ RECORDS = (
     ModelCallRequested,
     ModelReplied,
     ModelSwitched,
+    OutputRejected,
     PersonNotified,
     ResidentLeft,
     RunCancelled,
@@ -1984,4 +2023,4 @@ RECORDS = (
     TurnCancelled,
     WaitReported,
 )
-Event = ApprovalDecided | ApprovalEscalated | ApprovalGiven | CallNotBegun | CallWaiting | ChildRequested | ChildReturned | ChildrenPlanned | CommandRefused | CompactionFailed | CompactionRequested | ContextCompacted | FallbackSuppressed | HookActed | InputReceived | InterruptionClosed | InterruptionOpened | LimitReached | ModelCallFailed | ModelCallRequested | ModelReplied | ModelSwitched | PersonNotified | ResidentLeft | RunCancelled | RunCompleted | RunFailed | RunParked | RunPauseRequested | RunPaused | RunQuarantined | RunRefused | RunReleased | RunRestored | RunResumed | RunStarted | ToolCallRequested | ToolOutcomeAsked | ToolReconcileRequested | ToolReturned | TurnCancelled | WaitReported
+Event = ApprovalDecided | ApprovalEscalated | ApprovalGiven | CallNotBegun | CallWaiting | ChildRequested | ChildReturned | ChildrenPlanned | CommandRefused | CompactionFailed | CompactionRequested | ContextCompacted | FallbackSuppressed | HookActed | InputReceived | InterruptionClosed | InterruptionOpened | LimitReached | ModelCallFailed | ModelCallRequested | ModelReplied | ModelSwitched | OutputRejected | PersonNotified | ResidentLeft | RunCancelled | RunCompleted | RunFailed | RunParked | RunPauseRequested | RunPaused | RunQuarantined | RunRefused | RunReleased | RunRestored | RunResumed | RunStarted | ToolCallRequested | ToolOutcomeAsked | ToolReconcileRequested | ToolReturned | TurnCancelled | WaitReported

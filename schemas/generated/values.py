@@ -10,6 +10,62 @@ from msgspec import field
 from loomlog.schemas.records import Record
 
 
+class AccessToken(Record, frozen=True, kw_only=True):
+    """A token that gives access. Its text is nowhere: only what is computed from it under the pepper."""
+
+    SCHEMA: ClassVar[str] = "loom.values.AccessToken"
+
+    def_id: str
+    """Id of the token."""
+    name: str
+    """Name of the token, as its tenant knows it."""
+    tenant: str
+    """Tenant that its holder belongs to."""
+    subject: str
+    """Subject of its holder."""
+    hashed: str
+    """HMAC-SHA256 of the text under the pepper, hexadecimal."""
+    user: str = ''
+    """Registered user whose token it is; empty for a token of no user."""
+    scopes: tuple[str, ...] = ()
+    """Scopes of access; of a token of a user those that follow from the access mode."""
+    suffix: str = ''
+    """First characters of the text behind its prefix, so that people can tell tokens apart."""
+    expires_at_ms: int = 0
+    """When it ends by itself, UTC milliseconds; 0: never."""
+    is_imported: bool = False
+    """Whether the operator has chosen its text."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "def_id": self.def_id,
+            "name": self.name,
+            "tenant": self.tenant,
+            "subject": self.subject,
+            "user": self.user,
+            "scopes": self.scopes,
+            "hashed": self.hashed,
+            "suffix": self.suffix,
+            "expires_at_ms": self.expires_at_ms,
+            "is_imported": self.is_imported,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            def_id=value["def_id"],
+            name=value["name"],
+            tenant=value["tenant"],
+            subject=value["subject"],
+            user=value["user"],
+            scopes=tuple(value["scopes"]),
+            hashed=value["hashed"],
+            suffix=value["suffix"],
+            expires_at_ms=value["expires_at_ms"],
+            is_imported=value["is_imported"],
+        )
+
+
 class CoreBlock(Record, frozen=True, kw_only=True):
     """An entry of memory that is always in the prompt of an agent."""
 
@@ -495,6 +551,16 @@ class AgentDefinition(Record, frozen=True, kw_only=True):
     """What it may use and author besides tools and volumes; null: all skills, nothing else."""
     approvals: tuple[ApprovalPolicy, ...] = ()
     """Rules for its tool calls, in the order of trust."""
+    output_schema: str = ''
+    """JSON Schema of the final answer, as JSON text; empty: the answer is any text, or the schema is in the blob
+    store.
+    """
+    output_schema_blob: BlobRef | None = None
+    """The schema when it is long."""
+    output_schema_sha256: str = ''
+    """Hash of the schema with its keys in order, hex; empty: the answer is any text."""
+    output_retries: int = 0
+    """How often the model may correct an answer that does not meet the schema."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -527,6 +593,10 @@ class AgentDefinition(Record, frozen=True, kw_only=True):
             "system_prompt_blob": None if self.system_prompt_blob is None else self.system_prompt_blob.to_avro(),
             "grants": None if self.grants is None else self.grants.to_avro(),
             "approvals": [item.to_avro() for item in self.approvals],
+            "output_schema": self.output_schema,
+            "output_schema_blob": None if self.output_schema_blob is None else self.output_schema_blob.to_avro(),
+            "output_schema_sha256": self.output_schema_sha256,
+            "output_retries": self.output_retries,
         }
 
     @classmethod
@@ -561,6 +631,10 @@ class AgentDefinition(Record, frozen=True, kw_only=True):
             system_prompt_blob=None if value["system_prompt_blob"] is None else BlobRef.from_avro(value["system_prompt_blob"]),
             grants=None if value["grants"] is None else AgentGrants.from_avro(value["grants"]),
             approvals=tuple(ApprovalPolicy.from_avro(item) for item in value["approvals"]),
+            output_schema=value["output_schema"],
+            output_schema_blob=None if value["output_schema_blob"] is None else BlobRef.from_avro(value["output_schema_blob"]),
+            output_schema_sha256=value["output_schema_sha256"],
+            output_retries=value["output_retries"],
         )
 
 
@@ -1513,6 +1587,39 @@ class MemorySpan(Record, frozen=True, kw_only=True):
         )
 
 
+class OutputCheck(Record, frozen=True, kw_only=True):
+    """A final answer against the output schema of its run: a record, or what is wrong with it."""
+
+    SCHEMA: ClassVar[str] = "loom.values.OutputCheck"
+    CONTENT: ClassVar[Mapping[str, str]] = {"result": "text", "path": "text", "problem": "text", "error": "text"}
+
+    result: str = ''
+    """The record as JSON text; empty if the answer does not meet the schema."""
+    path: str = ''
+    """Where the first problem is, as a JSON path that begins with $."""
+    problem: str = ''
+    """What the model is told about an answer that does not meet the schema."""
+    error: str = ''
+    """What a person is told about it."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "result": self.result,
+            "path": self.path,
+            "problem": self.problem,
+            "error": self.error,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            result=value["result"],
+            path=value["path"],
+            problem=value["problem"],
+            error=value["error"],
+        )
+
+
 class ParentCall(Record, frozen=True, kw_only=True):
     """The tool call that a run was started by."""
 
@@ -1959,6 +2066,50 @@ class SurfacedMessage(Record, frozen=True, kw_only=True):
         )
 
 
+class TenantQuota(Record, frozen=True, kw_only=True):
+    """Bounds of what a tenant, a user or a token may use at once or in a minute; -1: no bound."""
+
+    SCHEMA: ClassVar[str] = "loom.values.TenantQuota"
+
+    runs_at_once: int = -1
+    """Top-level runs that work at once."""
+    runs_per_minute: int = -1
+    """Top-level runs that start in a minute."""
+    calls_per_minute: int = -1
+    """Requests in a minute."""
+    open_streams: int = -1
+    """Event streams that are open at once."""
+    users: int = -1
+    """Registered users."""
+    tokens: int = -1
+    """Tokens that are in force."""
+    blob_bytes: int = -1
+    """Bytes of stored content."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "runs_at_once": self.runs_at_once,
+            "runs_per_minute": self.runs_per_minute,
+            "calls_per_minute": self.calls_per_minute,
+            "open_streams": self.open_streams,
+            "users": self.users,
+            "tokens": self.tokens,
+            "blob_bytes": self.blob_bytes,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            runs_at_once=value["runs_at_once"],
+            runs_per_minute=value["runs_per_minute"],
+            calls_per_minute=value["calls_per_minute"],
+            open_streams=value["open_streams"],
+            users=value["users"],
+            tokens=value["tokens"],
+            blob_bytes=value["blob_bytes"],
+        )
+
+
 class ToolCall(Record, frozen=True, kw_only=True):
     """A call the model asks for."""
 
@@ -2021,6 +2172,7 @@ class Usage(Record, frozen=True, kw_only=True):
 
 
 RECORDS = (
+    AccessToken,
     AgentDefinition,
     AgentGrants,
     ApprovalPolicy,
@@ -2051,6 +2203,7 @@ RECORDS = (
     MemorySpan,
     MeterAmount,
     ModelChoice,
+    OutputCheck,
     ParentCall,
     Provenance,
     QueueRef,
@@ -2064,6 +2217,7 @@ RECORDS = (
     SkillPin,
     Spawn,
     SurfacedMessage,
+    TenantQuota,
     ToolCall,
     Usage,
     VolumeGrant,

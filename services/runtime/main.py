@@ -48,6 +48,8 @@ from loomlog.services.families.definition.services import read_options as defini
 from loomlog.services.families.definition.table import DefinitionTable
 from loomlog.services.families.definition.views import DefinedSkills, RunDefinitions
 from loomlog.services.families.definition.volumes import VolumeOperations
+from loomlog.services.families.identity.directory import Directory
+from loomlog.services.families.identity.services import read_options as identity_options
 from loomlog.services.families.memory.services import MemoryServices, open_memory_index
 from loomlog.services.families.memory.services import read_options as memory_options
 from loomlog.services.families.opening import FamilyContext, open_families
@@ -193,7 +195,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         keys=resources.keys,
     )
     runs = RunSources(runs=resources.judged_runs, ranges=resources.ranges, events_topic=topics.TOPICS.events)
-    options = (channel_options, definition_options, memory_options, schedule_options, webhook_options)
+    options = (channel_options, definition_options, identity_options, memory_options, schedule_options, webhook_options)
     opening.provide(
         *(read(loaded) for read in options),
         database_options(loaded, is_for_agents=True),
@@ -223,10 +225,10 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         clock_ms=clock_ms,
     )
     schedule_credentials = EnvironmentCredentials(resources.credentials, loaded.secret_registry)
-    isolated = isolated_subjects(loaded.configuration)
+    isolated, directory = isolated_subjects(loaded.configuration), opening.get(Directory)
 
     def is_isolated(tenant: str, subject: str) -> bool:
-        return (tenant, subject) in isolated
+        return (tenant, subject) in isolated or directory.is_isolated(tenant, subject)
 
     operation_tools = build_operation_tools(
         all_tools(),
@@ -300,6 +302,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         publisher=channels.operations,
         entries=opening.get(MemoryServices).backends,
         encryption=encryption,
+        is_isolated=is_isolated,
         clock_ms=clock_ms,
     )
     context = RunContext(

@@ -38,6 +38,7 @@ from loomlog.schemas.generated.values import (
     MemoryBanked,
     MemoryContext,
     ModelChoice,
+    OutputCheck,
     ParentCall,
     QueueRef,
     RunPosition,
@@ -271,6 +272,8 @@ class ModelAnswered(Value, frozen=True, kw_only=True):
     """Owner of the provider key (run, operator; empty: none was needed), and of which run."""
     verdicts: tuple[CallVerdict, ...] = ()
     """What the rules of the run say about its tool calls; a call without one is denied where there are rules."""
+    output: OutputCheck | None = None
+    """The answer against the output schema of the run; None: it has none, or the answer requests tool calls."""
 
     @property
     def key(self) -> CallKey:

@@ -36,6 +36,7 @@ from loomlog.schemas.generated.run_events import (
     ModelCallRequested,
     ModelReplied,
     ModelSwitched,
+    OutputRejected,
     PersonNotified,
     ResidentLeft,
     RunCancelled,
@@ -117,6 +118,7 @@ from loomlog.services.core.run.turns.evolve_model_calls import (
     apply_model_replied,
     apply_model_requested,
     apply_model_switched,
+    apply_output_rejected,
     apply_turn_cancelled,
     require_failed_attempt,
 )
@@ -148,6 +150,8 @@ def evolve(state: State, event: Event, at_ms: int) -> State:
             return apply_model_failed(state, event)
         case ModelSwitched():
             return apply_model_switched(state, event)
+        case OutputRejected():
+            return apply_output_rejected(state, event)
         case FallbackSuppressed():
             return require_failed_attempt(state, event)
         case ToolReconcileRequested():

@@ -30,6 +30,7 @@ from loomlog.schemas.generated.run_events import (
     ModelCallRequested,
     ModelReplied,
     ModelSwitched,
+    OutputRejected,
     PersonNotified,
     ResidentLeft,
     RunCancelled,
@@ -203,6 +204,7 @@ def react(state: State, event: Event) -> tuple[Effect, ...]:
             | ModelCallFailed()
             | ModelSwitched()
             | FallbackSuppressed()
+            | OutputRejected()
             | RunPauseRequested()
             | RunPaused()
             | RunResumed()

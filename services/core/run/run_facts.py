@@ -153,6 +153,8 @@ class RunFacts(Value, frozen=True, kw_only=True):
     """Position tokens of what it wrote to other aggregates, the newest of each partition, newest last."""
     skill_pins: tuple[SkillPin, ...] = ()
     """Versions of skills that it keeps to since their first use, one for each name."""
+    rejected_outputs: int = 0
+    """Final answers that did not meet the output schema."""
     leases: tuple[TakenLease, ...] = ()
     """What its calls took from queues, newest last, to answer a queue that asks again."""
     totals: tuple[MeterAmount, ...] = ()

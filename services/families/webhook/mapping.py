@@ -66,11 +66,6 @@ def user_id_of(block: WebhookBlock, body: Any) -> str:
     return user_id
 
 
-def has_payload_credentials(block: WebhookBlock) -> bool:
-    """Return whether credentials come with bodies."""
-    return any(target.startswith(CREDENTIALS) for target in block.payload_mapping)
-
-
 def credential_names(block: WebhookBlock, taken: Mapping[str, str]) -> list[str]:
     """Return the names of the credentials that a run would have; `taken` are those of its body."""
     return sorted({*block.user_credentials_from_env, *block.user_credentials, *taken})

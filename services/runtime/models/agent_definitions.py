@@ -41,7 +41,7 @@ from loomlog.services.core.run.subagents.children import INHERITED_VOLUMES
 from loomlog.services.core.run.turns.fallback import OPERATOR_KEY_RESTRICTED
 from loomlog.services.families.definition.table import FILE, SHARED, DefinitionTable, Resolved
 from loomlog.services.runtime.models.approval_policies import ApprovalPolicies
-from loomlog.services.runtime.run.definition_overrides import intersect_grants
+from loomlog.services.runtime.run.definition_overrides import intersect_grants, output_fields
 from loomlog.services.stream.entities.reads import PositionNotRead
 
 NO_TIME_LIMITS: Mapping[str, int] = {}
@@ -415,6 +415,7 @@ def pin_definition(agent: ResolvedAgent, system_prompt: str, *, pins_after_succe
         rate_limit_cooldown_ms=_zero_if_default(agent.rate_limit_cooldown_ms, COOLDOWN_DEFAULT_MS),
         pin_after_success=pins_after_success,
         grants=agent.grants,
+        **(output_fields(agent.output_schema, agent.output_retries) if agent.output_schema else {}),
     )
 
 

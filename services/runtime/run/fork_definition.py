@@ -37,7 +37,7 @@ from loomlog.services.runtime.run.definition_overrides import intersect_grants
 CURRENT = "current"
 VERSION_PREFIX = "def_"
 """Beginning of the ids of versions of agents."""
-PROMPT, SCRIPT = LONG_TEXTS
+PROMPT, SCRIPT, _ = LONG_TEXTS
 
 
 def resolve_fork_definition(

@@ -108,6 +108,7 @@ def encode_result(envelope: CommandEnvelope, run_id: str, order: Any) -> HandOve
                 credential_source=order.credential_source,
                 credential_scope=order.credential_scope,
                 verdicts=order.verdicts,
+                output=order.output,
             )
         case ToolCompleted():
             return HandOverToolResult(
@@ -184,4 +185,5 @@ def decode_result(command: HandOverModelReply | HandOverToolResult, at_ms: int) 
         credential_source=command.credential_source,
         credential_scope=command.credential_scope,
         verdicts=command.verdicts,
+        output=command.output,
     )

@@ -24,8 +24,8 @@ from loomlog.services.core.run.interrupts import approvals, interruptions
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import AwaitingModel, AwaitingTools, State
 from loomlog.services.core.run.tools import unknown_outcome
-from loomlog.services.core.run.turns import fallback
-from loomlog.services.core.run.turns.completion import has_iterations, run_completed, run_failed
+from loomlog.services.core.run.turns import fallback, typed_answer
+from loomlog.services.core.run.turns.completion import has_iterations, run_failed, turns_used_up
 from loomlog.services.core.run.turns.next_step import after_tools, next_model_attempt, next_step
 
 NO_INTERRUPTION_REQUESTS: Mapping[int, InterruptionRequest] = {}
@@ -61,9 +61,9 @@ def handle_model_answered(state: State, result: ModelAnswered) -> list[Event]:
             return events
         return [*events, *_after_immediate_results(state, events, result.at_ms)]
     if not facts.waiting_inputs and not facts.options.interactive:
-        return [replied, run_completed(facts, result.stop_reason, result)]
+        return [replied, *typed_answer.end_with_answer(state, replied, result)]
     if not has_iterations(facts, result.turn):
-        return [replied, run_completed(facts, "max_iterations", result)]  # no turn is left to respond to further input
+        return [replied, turns_used_up(facts, result)]  # no turn is left to respond to further input
     if facts.waiting_inputs:
         return [replied, next_step(state, [replied], result.turn, result.at_ms)]
     return [replied, RunParked(since_turn=result.turn)]

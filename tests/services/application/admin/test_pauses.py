@@ -22,8 +22,8 @@ from loomlog.services.core.pauses import WidePause
 from loomlog.services.core.refusals import Refused
 from loomlog.services.families.pause.api import OPERATIONS, PAUSE, RESUME, STATE, PauseEntry
 from tests.services.application.entity_owner import event_at
-from tests.services.application.performing import perform
 from tests.services.application.owner import NOW_MS
+from tests.services.application.performing import perform
 from tests.services.application.world import ACME, ADMIN_CALLER, IVY, World, declined, pieces_of, until, world
 
 Target = dict[str, str]

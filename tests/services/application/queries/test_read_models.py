@@ -44,7 +44,6 @@ def questions(one: ReadModels) -> list[Any]:
         one.runs("acme", RunFilter(), limit=1),
         one.count_active("acme"),
         one.audit_row("acme", "r_1"),
-        one.last_of_session("acme", "s_1"),
         one.transcript("acme", "s_1", limit=1),
         one.frames("acme", "r_1", from_seq=0, limit=1),
         one.follow_from("acme", "r_1"),
@@ -56,8 +55,8 @@ async def test_every_question_about_runs_is_confined_to_a_tenant() -> None:
     reader = Asked()
     for asked in questions(projection(reader)):
         await asked
-    assert len(reader.statements) == 10
-    assert all(".tenant = " in statement for statement in reader.statements[:9])
+    assert len(reader.statements) == 9
+    assert all(".tenant = " in statement for statement in reader.statements[:8])
 
 
 @pytest.mark.parametrize("error", [Transient("gone", kind="network"), Permanent("no table", kind="not_found")])

@@ -16,8 +16,8 @@ from loomlog.services.core.refusals import Refused
 from loomlog.services.families.hook import limits
 from loomlog.services.families.hook.api import LIST, REGISTER, REMOVE, Hook, HookCreated
 from tests.services.application.entity_owner import event_at
-from tests.services.application.performing import perform
 from tests.services.application.owner import NOW_MS
+from tests.services.application.performing import perform
 from tests.services.application.world import ACME, ADMIN_CALLER, GLOBEX, IVY, READER, World, declined, world
 
 REQUEST = {"owner": "ops", "name": "guard", "phase": "pre", "callback_url": "https://hooks.example/x"}

@@ -12,7 +12,6 @@ from loomlog.services.families.webhook.mapping import (
     REMOVED,
     MappingInvalid,
     RunInput,
-    has_payload_credentials,
     run_input,
     take_credentials,
 )
@@ -68,8 +67,6 @@ def test_a_user_must_be_a_name() -> None:
 
 def test_credentials_are_taken_out_of_the_body() -> None:
     hook = block(user_credentials__token="$.key", user_credentials__fixed="text", user_credentials__gone="$.absent")
-    assert has_payload_credentials(hook)
-    assert not has_payload_credentials(block(goal="$.key"))
     credentials, rest = take_credentials(hook, BODY)
     assert credentials == {"token": "s3cret", "fixed": "text"}
     assert rest == BODY | {"key": REMOVED}
