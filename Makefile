@@ -108,6 +108,9 @@ bench-definitions: $(TOOLS) ## measure definitions: resolving, opening, promotin
 bench-memory: $(TOOLS) ## measure memory: turns and calls with it, a million keys, 200,000 vectors of one scope (KEYS=0 or VECTORS=0 leaves those out)
 	@$(BIN)/python -m tests.benchmarks.memory $(if $(KEYS),--keys $(KEYS)) $(if $(VECTORS),--vectors $(VECTORS))
 
+bench-tools: $(TOOLS) ## measure tool calls: what rules for approvals cost (a few seconds)
+	@$(BIN)/python -m tests.benchmarks.approvals
+
 bench-channels: $(TOOLS) ## measure channels, schedules and webhooks: circuits, publishes, due schedules, deliveries, parked subscribers (PARTS=circuits)
 	@$(BIN)/python -m tests.benchmarks.channels $(if $(PARTS),--parts $(PARTS))
 

@@ -87,6 +87,24 @@ agents:
       function run(input) {
         return Counter({ op: "increment", name: input.prompt, by: 5 });
       }
+  teller:
+    provider: code-js
+    model: code
+    tools: [Counter]
+    approvals:
+      rules:
+        - name: every-payment
+          tools: [Counter]
+          when: [{ argument: $.by, greater_than: 1 }]
+          then: ask
+          reason: money leaves the house
+          ask: { scopes: ["runs:read"], within_s: 600 }
+    code_body: |
+      function run(input) {
+        try {
+          return Counter({ op: "increment", name: input.prompt, by: 5 });
+        } catch (error) { return "refused: " + error.message }
+      }
   rememberer: { provider: mock, model: mock-memory, tools: [Memory], memory_scopes: [user] }
   historian:
     provider: code-js
