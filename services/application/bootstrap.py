@@ -28,6 +28,7 @@ from loomlog.connectors.storage.request_keys import PostgresRequestKeys
 from loomlog.connectors.storage.run_credentials import PostgresCredentialRows, RunCredentials
 from loomlog.connectors.storage.state_files import StateFiles
 from loomlog.connectors.tools.remote_calls import REQUESTS_TOPIC
+from loomlog.projections.acts import SqlActReads, acts_schema
 from loomlog.projections.engine.builds import CHANNEL_SUFFIX, ENTITY_SUFFIX, PREFIX
 from loomlog.projections.engine.positions import PositionWatch
 from loomlog.projections.memory_feed.tables import feed_schema
@@ -241,6 +242,7 @@ async def open_application(
                 for table, one in zip((ENTITIES, CHANNELS), opened_sets, strict=True)
             ],
             run_tables=reader,
+            act_reads=SqlActReads(opened_sets[0].reader, acts_schema(endpoints.read_model_prefix)),
         )
         await layer.publisher.open()
 

@@ -30,6 +30,28 @@ declare namespace Api {
   interface AcknowledgeLetterBody {
     reason?: string;
   }
+  interface ActPage {
+    acts: ActShown[];
+    next: string;
+  }
+  interface ActShown {
+    act_id: string;
+    at: string;
+    tenant_id: string;
+    who: string;
+    token: string;
+    transport: string;
+    request_id: string;
+    what: string;
+    target: string;
+    outcome: string;
+    code?: string;
+    count?: number;
+    ended_at?: string;
+    request?: Record<string, any> | any[] | string | number | boolean | null;
+    before?: Record<string, any> | any[] | string | number | boolean | null;
+    after?: Record<string, any> | any[] | string | number | boolean | null;
+  }
   interface ActiveDefinition {
     kind: string;
     name: string;
@@ -2711,6 +2733,7 @@ declare namespace Api {
     | ["GET", `/v1/_a2aservercarddef/names`, DefinitionNames, any]
     | ["POST", `/v1/_agentdef`, DefinitionVersion | DefinitionVersions | DefinitionPromoted | DefinitionRolledBack | DefinitionRetired | DefinitionVerified, AgentDefOperation]
     | ["GET", `/v1/_agentdef/names`, DefinitionNames, any]
+    | ["GET", `/v1/_audit`, ActPage, any]
     | ["GET", `/v1/_audit/checkpoints`, CheckpointList, any]
     | ["POST", `/v1/_audit/verify`, string, VerifyBody]
     | ["GET", `/v1/_callback`, AggregatePage, any]

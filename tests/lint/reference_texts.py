@@ -46,6 +46,7 @@ ERRORS = {
     "already_completed": "The run has ended.",
     "already_pausing": "A pause of this scope is under way.",
     "already_quarantined": "The run is in quarantine already.",
+    "audit_unavailable": "The act could not be recorded, so it was not carried out; repeat later.",
     "backpressure": "Too many requests wait for this process; repeat later.",
     "bad_fork_point": "The run cannot be forked there.",
     "bad_request": "The request is malformed; `error` names the field and what is expected.",

@@ -117,6 +117,7 @@ async def _in_session(service: Service, caller: Caller, message: Message, reques
 
 
 def _requests(service: Service) -> Dispatch:
+    current_request.get().transport = "mcp"
     application = service.application
     return application.dispatch.with_handlers(McpOperations(application).by_operation())
 
