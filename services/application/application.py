@@ -55,6 +55,7 @@ from loomlog.connectors.storage.request_keys import RequestKeys
 from loomlog.connectors.storage.run_credentials import RunCredentials
 from loomlog.connectors.storage.state_files import StateFiles
 from loomlog.projections.acts import SqlActReads
+from loomlog.projections.erasures import SqlErasures
 from loomlog.projections.memory_index.reads import MemoryIndex
 from loomlog.projections.tables import EVERY_TENANT
 from loomlog.schemas.codec import Codec
@@ -64,10 +65,12 @@ from loomlog.services.application.acts import ActLog
 from loomlog.services.application.admin.budget_limits import BudgetLimits
 from loomlog.services.application.admin.entity_references import EntityContent
 from loomlog.services.application.admin.erasure import SubjectErasure
+from loomlog.services.application.admin.erasure_receipts import ErasureReceipts
 from loomlog.services.application.admin.memory_erasure import MemoryContent
 from loomlog.services.application.admin.pauses import Pauses
 from loomlog.services.application.admin.probes import ProviderProbes
 from loomlog.services.application.admin.repair import AggregateRepair
+from loomlog.services.application.admin.row_erasure import RowErasure
 from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.channel_streams import ChannelStreams
 from loomlog.services.application.clients.connections import ClientConnections, ClientLimits
@@ -225,6 +228,7 @@ class Application:
         entity_tables: Sequence[EntityTables] = (),
         run_tables: PostgresReader | None = None,
         act_reads: SqlActReads | None = None,
+        erasures: SqlErasures | None = None,
     ) -> None:
         """`families` None: those of the registry. `family_options`: what the configuration says of families, such as a
         ChannelOptions. `entity_commands` and `entity_reads` None: no transport offers families; `reads_beside`: of the
@@ -232,6 +236,7 @@ class Application:
         None: callbacks are not signed. `credentials` None: requests with credentials are refused. `change_feed` None:
         it is off. `log_access` None: no transport offers all topics. `entity_tables`: the rows that health is told of;
         these and `run_tables` have the problems of projections. `act_reads` None: no acts are listed.
+        `erasures` None: an erasure leaves rows.
         """
         budget_token = command_tokens(new_token, "budget")
         self.keys = keys
@@ -417,6 +422,10 @@ class Application:
                 end_offset=partial(ranges.end_offset, entity_reads.topic),
                 clock_ms=clock_ms,
             ),
+            rows=None
+            if entity_commands is None or erasures is None
+            else RowErasure(entity_commands, erasures, blobs, clock_ms=clock_ms),
+            receipts=ErasureReceipts(installation_key),
         )
         self.batches = Batches(sources, self.runs, self.control)
         self.bulk = BulkActions(self.queries, self.control, clock_ms=clock_ms)

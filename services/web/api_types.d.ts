@@ -772,6 +772,19 @@ declare namespace Api {
     confirm?: string | null;
     reason?: string | null;
   }
+  interface ErasureReceipt {
+    erasure_id: string;
+    tenant: string;
+    subject: string;
+    at: string;
+    by: string;
+    reason: string;
+    complete: boolean;
+    deleted: Record<string, number>;
+    positions: string[];
+    public_key: string;
+    signature: string;
+  }
   interface ErasureRecord {
     erasure_id: string;
     at: string;
@@ -794,6 +807,8 @@ declare namespace Api {
     cancelled_runs?: string[];
     tier2_uncovered?: UncoveredContent;
     incomplete?: string[];
+    complete?: boolean;
+    receipt?: ErasureReceipt;
   }
   interface Error {
     code: string;
