@@ -54,6 +54,7 @@ class ActRow(NamedTuple):
     at_ms: int
     who: str
     token: str
+    token_id: str
     operation: str
     family: str
     """First part of the operation."""
@@ -151,6 +152,7 @@ def _row(event: ActBegun | ActRefused, tenant: str) -> ActRow:
         at_ms=event.at_ms,
         who=event.who,
         token=event.token,
+        token_id=event.token_id,
         operation=event.operation,
         family=event.operation.partition(".")[0],
         transport=event.transport,

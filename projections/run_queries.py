@@ -58,6 +58,12 @@ class RunFilter(Value, frozen=True, kw_only=True):
     until_ms: int = 0
 
 
+USER_RUNS_MAX = 100_000
+"""Newest runs among which those of users are counted, so that a list costs the same whatever was run before."""
+USER_ROWS_MAX = 10_000
+"""Users of one answer that have run something."""
+
+
 class ActiveRuns(NamedTuple):
     """Number of a user's open runs with a provider, and of those at work."""
 
@@ -65,6 +71,17 @@ class ActiveRuns(NamedTuple):
     provider: str
     runs: int
     at_work: int
+
+
+class UserActivity(NamedTuple):
+    """What a user has run; sub-agents do not count. A tuple of the tenant and the user is unique."""
+
+    tenant: str
+    user_id: str
+    runs: int
+    running: int
+    last_started_at_ms: int
+    sessions: int = 0
 
 
 class LiveRun(NamedTuple):
@@ -154,6 +171,37 @@ async def count_active_runs(reader: PostgresReader, tenant: Scope) -> list[Activ
         .limit(ACTIVE_ROWS_MAX)
     )
     return [ActiveRuns(*row) for row in rows]
+
+
+async def count_by_user(
+    reader: PostgresReader, tenant: Scope, user_id: str | None, *, most: int = USER_RUNS_MAX
+) -> list[UserActivity]:
+    """What users have run, of one of them or all, among the newest `most` runs."""
+    columns = runs.c
+    conditions = [in_scope(columns.tenant, tenant), columns.parent_run_id == ""]
+    if user_id is not None:
+        conditions.append(columns.user_id == user_id)
+    newest = (
+        select(columns.tenant, columns.user_id, columns.status, columns.started_at_ms, columns.session_id)
+        .where(*conditions)
+        .order_by(columns.started_at_ms.desc(), columns.run_id.desc())
+        .limit(most)
+        .subquery()
+    ).c
+    rows = await reader.fetch(
+        select(
+            newest.tenant,
+            newest.user_id,
+            func.count(),
+            func.count().filter(newest.status == "running"),
+            func.max(newest.started_at_ms),
+            func.count(newest.session_id.distinct()),
+        )
+        .group_by(newest.tenant, newest.user_id)
+        .order_by(newest.tenant, newest.user_id)
+        .limit(USER_ROWS_MAX)
+    )
+    return [UserActivity(*row) for row in rows]
 
 
 async def count_runs(reader: PostgresReader, tenant: Scope, filters: RunFilter, *, most: int = COUNT_MAX) -> RunCounts:

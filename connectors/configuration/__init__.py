@@ -1,7 +1,7 @@
 """Configuration: LOOMLOG_* settings and YAML files in, plain frozen values out. Start at `load.py`.
 
     settings, configuration         load.load(os.environ, working_directory=Path.cwd(), paths=...)
-    principals and their tokens     principals.build_token_table(...), principals.authenticate(...)
+    principals and their tokens     principals.build_token_table(...), principals.find_principal(...)
     providers that can be called    providers.build_providers(...), usable_provider_ids(...), run_key_provider_ids(...)
     what a run is pinned to         resolve.resolve_agent(...)
 

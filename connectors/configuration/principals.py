@@ -8,7 +8,7 @@ environment.
 Fails closed: no token at all is an error unless LOOMLOG_OPEN_MODE=1 confirms it, and then only on a loopback address.
 The reference switched to open mode whenever it found no shared token, even with declared principals.
 
-Before: settings.py, model.py. After: the command layer calls `authenticate` for every request.
+Before: settings.py, model.py. After: services/application/authentication.py, for every request.
 """
 
 import hashlib
@@ -50,6 +50,8 @@ class Principal:
     scopes: frozenset[str]
     legacy: bool = False
     token_suffix: str = ""
+    expires_at_s: int | None = None
+    """Unix time in seconds from which its token counts no more; None: it does not expire."""
 
     @property
     def is_admin(self) -> bool:
@@ -115,11 +117,12 @@ def build_token_table(configuration: Configuration, settings: Settings, environ:
                 token_suffix=_token_suffix(token),
             )
             rows.append((hashed, principal))
-    if not rows and not problems:
+    is_open = not rows and not configuration.issuers
+    if is_open and not problems:
         problems += _check_open_mode(settings)
     if problems:
         raise ConfigurationError(problems)
-    return TokenTable(rows=tuple(rows), open_mode=not rows)
+    return TokenTable(rows=tuple(rows), open_mode=is_open)
 
 
 def isolated_subjects(configuration: Configuration) -> frozenset[tuple[str, str]]:
@@ -130,17 +133,10 @@ def isolated_subjects(configuration: Configuration) -> frozenset[tuple[str, str]
     )
 
 
-def authenticate(table: TokenTable, authorization: str | None) -> Principal | None:
-    """Return the principal of an Authorization header (`Bearer <token>`, the scheme in any case); None = respond with
-    401.
-    """
-    if table.open_mode:
-        return OPEN_PRINCIPAL
+def bearer_token(authorization: str | None) -> str:
+    """Return the token of an Authorization header (`Bearer <token>`, the scheme in any case); empty without one."""
     scheme, _, token = (authorization or "").strip().partition(" ")
-    token = token.strip()
-    if scheme.casefold() != "bearer" or not token:
-        return None
-    return find_principal(table, token)
+    return token.strip() if scheme.casefold() == "bearer" else ""
 
 
 def find_principal(table: TokenTable, token: str) -> Principal | None:
@@ -180,13 +176,14 @@ def _shared_principal(token: str) -> Principal:
 def _check_open_mode(settings: Settings) -> list[ConfigurationFinding]:
     if not settings.open_mode:
         message = (
-            "there is no token, so every request would be refused: set LOOMLOG_AUTH_TOKEN, or declare `principals`, "
-            "or set LOOMLOG_OPEN_MODE=1 to serve everybody on this machine"
+            "there is no token, so every request would be refused: set LOOMLOG_AUTH_TOKEN, or declare `principals` or "
+            "`issuers`, or set LOOMLOG_OPEN_MODE=1 to serve everybody on this machine"
         )
         return [ConfigurationFinding(message=message)]
-    if not is_loopback_listen_addr(settings.listen_addr):
+    public = [address for address in settings.listen_addrs if not is_loopback_listen_addr(address)]
+    if public:
         message = (
-            f"LOOMLOG_OPEN_MODE=1 would let everybody in through {settings.listen_addr}, which is no loopback address; "
+            f"LOOMLOG_OPEN_MODE=1 would let everybody in through {public[0]}, which is no loopback address; "
             "set LOOMLOG_AUTH_TOKEN, or listen on 127.0.0.1"
         )
         return [ConfigurationFinding(message=message)]

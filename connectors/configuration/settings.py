@@ -85,6 +85,14 @@ class Settings:
     public_url: str = setting(
         _P, URL, "", "The API's address as others see it, for links and callbacks.", old=SAME_NAME
     )
+    grpc_addr: str = setting(
+        _P, ADDRESS, "", "Where gRPC listens, in a process of its own; empty = it is off.", old=SAME_NAME
+    )
+    grpc_tls_cert: Path | None = setting(
+        _P, PATH, None, "Certificate of the gRPC server (PEM), together with its key; empty = without TLS."
+    )
+    grpc_tls_key: Path | None = setting(_P, PATH, None, "Key of that certificate (PEM).")
+    grpc_reflection: bool = setting(_P, FLAG, False, "Let gRPC clients ask which RPCs and messages there are.")
     replica_id: str = setting(
         _P, TEXT, "", "Name of this replica in /healthz and metrics; empty = host name and process id.", old=SAME_NAME
     )
@@ -119,6 +127,22 @@ class Settings:
 
     auth_token: str = setting(
         _S, TEXT, "", "The shared token: an administrator of tenant `default`.", old=SAME_NAME, secret=True
+    )
+    operator_token_pepper: str = setting(
+        _S,
+        TEXT,
+        "",
+        "What minted tokens are hashed with; empty = derived from `LOOMLOG_SECRET_KEY`, and without that none can be "
+        "minted. Changing it ends them all.",
+        old=SAME_NAME,
+        secret=True,
+    )
+    operator_token_rotation_grace_seconds: int = setting(
+        _S,
+        integer(0, 30 * 86_400, "seconds"),
+        86_400,
+        "How long the text of a token before its rotation still gives access, where the request does not say.",
+        old=SAME_NAME,
     )
     open_mode: bool = setting(
         _S, FLAG, False, "Serve without any token. Refused unless the listen address is a loopback address."
@@ -718,6 +742,11 @@ class Settings:
     def effective_sqlmem_root(self) -> Path:
         """Folder in force of the databases of memory."""
         return self.sqlmem_root or self.home / "sqlmem"
+
+    @property
+    def listen_addrs(self) -> tuple[str, ...]:
+        """Addresses where requests come in."""
+        return (self.listen_addr, self.grpc_addr) if self.grpc_addr else (self.listen_addr,)
 
     @property
     def api_url(self) -> str:

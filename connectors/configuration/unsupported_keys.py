@@ -95,7 +95,6 @@ def _map_names(feature: str, names: str, prefix: str = "") -> dict[str, str]:
 
 
 UNSUPPORTED_SETTINGS: Mapping[str, str] = {
-    **_map_names("gRPC", "GRPC_ADDR"),
     **_map_names(
         "the time of the sweep (expired keys are hidden at once, and removed every 15 minutes)", "MEMORY_SWEEP_MS"
     ),
@@ -107,7 +106,7 @@ UNSUPPORTED_SETTINGS: Mapping[str, str] = {
     **_map_names("replicas (owned by the log here)", "REPLICAS_SWEEP_INTERVAL_MS REPLICAS_STALE_AFTER_MS"),
     **_map_names(
         "minted tokens and credentials",
-        "AUTH_CACHE_TTL_SECONDS AUTH_VERBOSE OPERATOR_TOKEN_PEPPER OPERATOR_TOKEN_ROTATION_GRACE_SECONDS",
+        "AUTH_CACHE_TTL_SECONDS AUTH_VERBOSE",
     ),
     **_map_names("storage backends", "STORAGE_BACKEND PG_AUTOMIGRATE PGVECTOR_ENABLED SQLITE_VEC_PATH"),
     **_map_names(
@@ -171,5 +170,5 @@ UNSUPPORTED_SETTINGS: Mapping[str, str] = {
 }
 """Suffix after the prefix -> feature."""
 
-UNSUPPORTED_SECRETS = frozenset({"OPERATOR_TOKEN_PEPPER", "SQLMEM_PG_DSN", "MCP_UPSTREAM_TOKEN"})
+UNSUPPORTED_SECRETS = frozenset({"SQLMEM_PG_DSN", "MCP_UPSTREAM_TOKEN"})
 """Those of UNSUPPORTED_SETTINGS with values that no file may expand."""

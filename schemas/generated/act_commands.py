@@ -25,8 +25,10 @@ class BeginAct(Record, frozen=True, kw_only=True):
     """Subject of the caller."""
     token: str
     """Name of the caller's token; empty: no token is needed here."""
+    token_id: str
+    """Id of the caller's token where it was minted; empty: it is one of a file, or the shared one."""
     transport: str
-    """Where it was asked: http, web, cli or mcp."""
+    """Where it was asked: http, web, cli, mcp or grpc."""
     request_id: str
     """Id of the request."""
     target: str
@@ -43,6 +45,7 @@ class BeginAct(Record, frozen=True, kw_only=True):
             "operation": self.operation,
             "who": self.who,
             "token": self.token,
+            "token_id": self.token_id,
             "transport": self.transport,
             "request_id": self.request_id,
             "target": self.target,
@@ -58,6 +61,7 @@ class BeginAct(Record, frozen=True, kw_only=True):
             operation=value["operation"],
             who=value["who"],
             token=value["token"],
+            token_id=value["token_id"],
             transport=value["transport"],
             request_id=value["request_id"],
             target=value["target"],
@@ -122,8 +126,10 @@ class NoteRefusals(Record, frozen=True, kw_only=True):
     """Subject of the caller."""
     token: str
     """Name of the caller's token; empty: no token is needed here."""
+    token_id: str
+    """Id of the caller's token where it was minted; empty: it is one of a file, or the shared one."""
     transport: str
-    """Where it was asked: http, web, cli or mcp."""
+    """Where it was asked: http, web, cli, mcp or grpc."""
     request_id: str
     """Id of the request."""
     target: str
@@ -142,6 +148,7 @@ class NoteRefusals(Record, frozen=True, kw_only=True):
             "operation": self.operation,
             "who": self.who,
             "token": self.token,
+            "token_id": self.token_id,
             "transport": self.transport,
             "request_id": self.request_id,
             "target": self.target,
@@ -158,6 +165,7 @@ class NoteRefusals(Record, frozen=True, kw_only=True):
             operation=value["operation"],
             who=value["who"],
             token=value["token"],
+            token_id=value["token_id"],
             transport=value["transport"],
             request_id=value["request_id"],
             target=value["target"],

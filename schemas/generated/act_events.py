@@ -22,8 +22,10 @@ class ActBegun(Record, frozen=True, kw_only=True):
     """Subject of the caller."""
     token: str
     """Name of the caller's token; empty: no token is needed here."""
+    token_id: str
+    """Id of the caller's token where it was minted; empty: it is one of a file, or the shared one."""
     transport: str
-    """Where it was asked: http, web, cli or mcp."""
+    """Where it was asked: http, web, cli, mcp or grpc."""
     request_id: str
     """Id of the request."""
     target: str
@@ -39,6 +41,7 @@ class ActBegun(Record, frozen=True, kw_only=True):
             "operation": self.operation,
             "who": self.who,
             "token": self.token,
+            "token_id": self.token_id,
             "transport": self.transport,
             "request_id": self.request_id,
             "target": self.target,
@@ -53,6 +56,7 @@ class ActBegun(Record, frozen=True, kw_only=True):
             operation=value["operation"],
             who=value["who"],
             token=value["token"],
+            token_id=value["token_id"],
             transport=value["transport"],
             request_id=value["request_id"],
             target=value["target"],
@@ -111,8 +115,10 @@ class ActRefused(Record, frozen=True, kw_only=True):
     """Subject of the caller."""
     token: str
     """Name of the caller's token; empty: no token is needed here."""
+    token_id: str
+    """Id of the caller's token where it was minted; empty: it is one of a file, or the shared one."""
     transport: str
-    """Where it was asked: http, web, cli or mcp."""
+    """Where it was asked: http, web, cli, mcp or grpc."""
     request_id: str
     """Id of the request."""
     target: str
@@ -130,6 +136,7 @@ class ActRefused(Record, frozen=True, kw_only=True):
             "operation": self.operation,
             "who": self.who,
             "token": self.token,
+            "token_id": self.token_id,
             "transport": self.transport,
             "request_id": self.request_id,
             "target": self.target,
@@ -145,6 +152,7 @@ class ActRefused(Record, frozen=True, kw_only=True):
             operation=value["operation"],
             who=value["who"],
             token=value["token"],
+            token_id=value["token_id"],
             transport=value["transport"],
             request_id=value["request_id"],
             target=value["target"],

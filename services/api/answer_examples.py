@@ -407,6 +407,7 @@ ANSWER_EXAMPLES: Mapping[str, Mapping[str, Any]] = {
             {
                 "key": "tea",
                 "by_key": "tea/new",
+                "revision": 3,
                 "reason": "she said so",
                 "op": "supersede",
                 "value": "green",

@@ -34,6 +34,7 @@ from loomlog.schemas.ids import hashed_token
 from loomlog.services.api.compression import compress
 from loomlog.services.api.docs_page import render_page
 from loomlog.services.api.event_stream import EventStream
+from loomlog.services.api.open_access import ENDED
 from loomlog.services.api.openapi import build_document, encode_document
 from loomlog.services.api.request_parsing import BodyTooLarge, BodyTooSlow, drain
 from loomlog.services.api.request_shares import NO_SLOTS
@@ -162,7 +163,7 @@ def _build_endpoint(service: Service, route: Route) -> RequestHandler:
         slots, caller = NO_SLOTS, ANONYMOUS
         try:
             if not access.is_public:
-                caller = identify(service, request)
+                caller = await identify(service, request)
                 if BY_COOKIE in request.scope:
                     context.transport = "web"
                 log_fields.set({**log_fields.get(), "tenant": caller.tenant})
@@ -185,7 +186,7 @@ def _build_endpoint(service: Service, route: Route) -> RequestHandler:
             await compress(request, response)
             stream: object = response
             if isinstance(stream, EventStream):
-                stream.on_close = slots.hand_over_stream()
+                _keep_open(service, caller, stream, slots.hand_over_stream())
         except BodyTooLarge as too_large:
             response = _DrainBeforeResponse(request, refusal_response(too_large, {"connection": "close"}))
         except BodyTooSlow as too_slow:
@@ -262,6 +263,17 @@ def _note_refusal(service: Service, act: str, caller: Caller, declined: Refused)
         service.current_application.acts.note_refusal(act, caller, caller.tenant, declined.code)
 
 
+def _keep_open(service: Service, caller: Caller, stream: EventStream, release_slot: Callable[[], None]) -> None:
+    """Let a stream end with the access of its caller, and give back what it holds when it ends."""
+    release = service.open_access.hold(caller, lambda: stream.end(ENDED))
+
+    def on_close() -> None:
+        release()
+        release_slot()
+
+    stream.on_close = on_close
+
+
 def _build_socket(service: Service, route: Route, handler: SocketHandler) -> ASGIApp:
     """A socket handler authenticates its caller itself, because the client may be unable to send a header."""
 
@@ -318,7 +330,7 @@ def _build_router_error_handler(
         allowed = _allowed_methods(path, routes)
         try:
             if path.startswith("/v1/") and not allowed:
-                identify(service, request)
+                await identify(service, request)
         except Refused as refusal:
             return refusal_response(refusal, headers)
         if error.status_code == 405:

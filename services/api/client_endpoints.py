@@ -7,6 +7,8 @@ rejected by their Origin.
 Before: app.py has found the route. After: services/application/clients/connections.py.
 """
 
+import asyncio
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from loomlog.services.api.open_access import ENDED
 from loomlog.services.api.responses import refusal_response
 from loomlog.services.api.service import Service
 from loomlog.services.application.authentication import Authenticator, require_access
@@ -23,7 +26,7 @@ from loomlog.services.application.clients.connection import ClientDisconnected
 from loomlog.services.application.errors import bad_request
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.rules import Access
-from loomlog.services.core.clients.session import SUBPROTOCOL
+from loomlog.services.core.clients.session import POLICY_VIOLATION, SUBPROTOCOL
 from loomlog.services.core.refusals import Refused
 
 BEARER_PREFIX = "bearer."
@@ -44,7 +47,7 @@ async def connect(service: Service, access: Access, scope: Scope, receive: Recei
     await receive()  # websocket.connect
     try:
         headers, offered = Headers(scope=scope), scope["subprotocols"]
-        caller = identify(service.authenticator, headers, offered)
+        caller = await identify(service.authenticator, headers, offered)
         require_access(caller, access)
         if SUBPROTOCOL not in offered:
             raise bad_request(f"Sec-WebSocket-Protocol: expected {SUBPROTOCOL}")
@@ -52,11 +55,16 @@ async def connect(service: Service, access: Access, scope: Scope, receive: Recei
     except Refused as declined:
         return await _send_refusal(refusal_response(declined), send)
     await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL, "headers": []})
-    await clients.serve(caller, AsgiClientSocket(receive, send))
+    socket = AsgiClientSocket(receive, send)
+    release = service.open_access.hold(caller, socket.end)
+    try:
+        await clients.serve(caller, socket)
+    finally:
+        release()
     return SWITCHING_PROTOCOLS
 
 
-def identify(authenticator: Authenticator, headers: Mapping[str, str], subprotocols: list[str]) -> Caller:
+async def identify(authenticator: Authenticator, headers: Mapping[str, str], subprotocols: list[str]) -> Caller:
     """Authenticate the connecting caller. A header takes precedence when present, even if it is wrong.
 
     Raises Refused.
@@ -65,13 +73,13 @@ def identify(authenticator: Authenticator, headers: Mapping[str, str], subprotoc
     if authorization is None:
         tokens = [name.removeprefix(BEARER_PREFIX) for name in subprotocols if name.startswith(BEARER_PREFIX)]
         authorization = f"Bearer {tokens[0]}" if tokens else None
-    caller = authenticator.identify(authorization)
-    if authenticator.open_mode and not _is_local_origin(headers.get("origin", "")):
+    caller = await authenticator.authenticate(authorization)
+    if authenticator.open_mode and not is_local_origin(headers.get("origin", "")):
         raise Refused("forbidden_origin", "without tokens only pages of this machine may connect")
     return caller
 
 
-def _is_local_origin(origin: str) -> bool:
+def is_local_origin(origin: str) -> bool:
     """Programs send no Origin and browser extensions one of their own; pages from other machines send theirs."""
     place = urlsplit(origin)
     return place.scheme not in ("http", "https") or place.hostname in LOOPBACK_HOSTS
@@ -83,6 +91,7 @@ class AsgiClientSocket:
     def __init__(self, receive: Receive, send: Send) -> None:
         self._receive = receive
         self._send = send
+        self._ending: asyncio.Task[None] | None = None
 
     async def receive(self) -> str | None:
         message = await self._receive()
@@ -96,6 +105,14 @@ class AsgiClientSocket:
 
     async def close(self, code: int, reason: str) -> None:
         await self._send_message({"type": "websocket.close", "code": code, "reason": reason[:REASON_BYTES_MAX]})
+
+    def end(self) -> None:
+        """Close the connection, because the token of the client gives no access any more; `receive` then says so."""
+        self._ending = asyncio.get_running_loop().create_task(self._end())
+
+    async def _end(self) -> None:
+        with contextlib.suppress(ClientDisconnected):
+            await self.close(POLICY_VIOLATION, ENDED)
 
     async def _send_message(self, message: Mapping[str, Any]) -> None:
         try:

@@ -83,6 +83,10 @@ class EventStream:
             self._stream.close()
             self.on_close()
 
+    def end(self, reason: str) -> None:
+        """End the stream with a comment that has the reason."""
+        self._stream.close(reason)
+
     async def _next_body(self) -> tuple[bytes, bool]:
         """Return the next bytes to write, and whether more follow. The last frames are sent with the end of the
         response.

@@ -39,7 +39,6 @@ TAGS = {
     "batch_endpoints": ("Batches", "Many runs at once, and resident sub-agents."),
     "history_endpoints": ("History", "Runs as the log has them: state, replay, comparison, fork, export, import."),
     "client_endpoints": ("Clients", "Tools that clients execute."),
-    "budget_endpoints": ("Budgets", "Usage, and limits on it."),
     "snapshot_endpoints": ("State files", "Everything of an installation as one file, and its restore."),
     "erasure_endpoints": ("Erasure", "Encrypted content of a subject, and its erasure."),
     "configuration_endpoints": ("Configuration", "Configuration layers and settings."),

@@ -12,14 +12,13 @@ Before: app.py. After: run_routes.py and the tables next to it, operation_routes
 from collections.abc import Sequence
 
 from loomlog.services.api.channel_routes import CHANNEL_ROUTES
+from loomlog.services.api.client_routes import CLIENT_ROUTES
 from loomlog.services.api.data_routes import DATA_ROUTES
-from loomlog.services.api.definition_run_routes import DEFINITION_RUN_ROUTES
 from loomlog.services.api.history_routes import HISTORY_ROUTES
 from loomlog.services.api.mcp.routes import MCP_ROUTES
 from loomlog.services.api.memory_feed_routes import MEMORY_FEED_ROUTES
 from loomlog.services.api.operation_routes import operation_routes
 from loomlog.services.api.operator_routes import OPERATOR_ROUTES
-from loomlog.services.api.policy_routes import POLICY_ROUTES
 from loomlog.services.api.route import Route
 from loomlog.services.api.run_routes import RUN_ROUTES
 from loomlog.services.api.ui_routes import UI_ROUTES
@@ -30,9 +29,8 @@ ROUTES: tuple[Route, ...] = (
     *RUN_ROUTES,
     *HISTORY_ROUTES,
     *OPERATOR_ROUTES,
-    *POLICY_ROUTES,
+    *CLIENT_ROUTES,
     *DATA_ROUTES,
-    *DEFINITION_RUN_ROUTES,
     *MEMORY_FEED_ROUTES,
     *WEBHOOK_ROUTES,
     *CHANNEL_ROUTES,

@@ -14,6 +14,7 @@ running next to its transport. Every transport identifies the caller with `gate`
     bulk      preview, act                      (one of those commands, for the runs of a filter)
     reads     run, agent, runs, transcript, stream
     run_states follow
+    run_feed  read, follow            (what happens to runs, from any cursor)
     memory_changes follow            (where memory has changed)
     audit     events, record
     partitions list                  (owners and take-overs)
@@ -46,10 +47,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from loomlog.connectors.configuration.model import DEFAULT_CURRENCY
 from loomlog.connectors.configuration.secret_registry import NO_SECRETS, SecretRegistry
 from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.errors import ConnectorError
+from loomlog.connectors.http.signed_callbacks import CallbackClient
 from loomlog.connectors.protocols import Blobs, LogAppender, LogRanges, LogTail
+from loomlog.connectors.storage.event_subscriptions import SubscriptionRows
 from loomlog.connectors.storage.postgres import PostgresReader
 from loomlog.connectors.storage.request_keys import RequestKeys
 from loomlog.connectors.storage.run_credentials import RunCredentials
@@ -80,6 +84,7 @@ from loomlog.services.application.definition_runs import DefinitionRuns, ReadMod
 from loomlog.services.application.definitions import Definitions
 from loomlog.services.application.dispatch import Dispatch
 from loomlog.services.application.errors import key_reused
+from loomlog.services.application.event_webhooks import EventWebhooks
 from loomlog.services.application.health.health_checks import EntityTables, HealthChecks
 from loomlog.services.application.log.access import LogAccess
 from loomlog.services.application.log.audits import AuditVerifications
@@ -104,6 +109,7 @@ from loomlog.services.application.runs.forks import Forks
 from loomlog.services.application.runs.interrupts import InterruptActions
 from loomlog.services.application.runs.start import RunStarts
 from loomlog.services.application.streaming.event_hub import EventHub
+from loomlog.services.application.streaming.run_feed import RunFeed
 from loomlog.services.application.streaming.run_states import RunStates
 from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.application.transfer.imports import RunImports
@@ -120,6 +126,7 @@ from loomlog.services.families.definition.services import RunSources
 from loomlog.services.families.definition.table import DefinitionTable
 from loomlog.services.families.hook import HOOKS
 from loomlog.services.families.hook.services import HookOptions
+from loomlog.services.families.identity.directory import Directory
 from loomlog.services.families.installation import InstallationCommands
 from loomlog.services.families.memory.author import scopes_of_run
 from loomlog.services.families.memory.handlers import RunTimes
@@ -225,23 +232,28 @@ class Application:
         request_keys: RequestKeys | None = None,
         change_feed: ChangeFeed | None = None,
         log_access: LogAccess | None = None,
+        subscription_rows: SubscriptionRows | None = None,
+        private_hosts: tuple[str, ...] = (),
         entity_tables: Sequence[EntityTables] = (),
         run_tables: PostgresReader | None = None,
         act_reads: SqlActReads | None = None,
         erasures: SqlErasures | None = None,
+        currency: str = DEFAULT_CURRENCY,
     ) -> None:
         """`families` None: those of the registry. `family_options`: what the configuration says of families, such as a
         ChannelOptions. `entity_commands` and `entity_reads` None: no transport offers families; `reads_beside`: of the
         further topic sets, for positions in their topics. `keys` None: content is not encrypted. `installation_key`
-        None: callbacks are not signed. `credentials` None: requests with credentials are refused. `change_feed` None:
+        None: callbacks are not signed. `subscription_rows` None: no events are sent to others; `private_hosts`: private
+        addresses to which they may be. `credentials` None: requests with credentials are refused. `change_feed` None:
         it is off. `log_access` None: no transport offers all topics. `entity_tables`: the rows that health is told of;
         these and `run_tables` have the problems of projections. `act_reads` None: no acts are listed.
-        `erasures` None: an erasure leaves rows.
+        `erasures` None: an erasure leaves rows. `currency`: of prices.
         """
         budget_token = command_tokens(new_token, "budget")
         self.keys = keys
         self.authenticator = authenticator
         self.hub = hub
+        self.clock_ms = clock_ms
         self.projection = projection
         self.publisher = CommandPublisher(
             appender, codec, topic=topics.commands, wait_s=publish_wait_s, on_batch=on_batch
@@ -307,6 +319,7 @@ class Application:
             accounts,
             end_offset=partial(ranges.end_offset, topics.events),
             clock_ms=clock_ms,
+            currency=currency,
             wait_s=control_wait_s,
             spent_wait_s=spent_wait_s,
         )
@@ -350,6 +363,8 @@ class Application:
         self._channels: ChannelServices | None = None
         self._channel_streams: ChannelStreams | None = None
         self._families: Sequence[FamilyServices] = ()
+        self.entity_reads = entity_reads
+        self.directory: Directory | None = None
         self._webhooks: Webhooks | None = None
         self.acts = ActLog(entities.client.tell, clock_ms=clock_ms, new_token=new_token)
         self.dispatch = Dispatch(application_handlers(self), clock_ms=clock_ms, new_token=new_token, acts=self.acts)
@@ -378,6 +393,7 @@ class Application:
                 context.provide(act_reads)
             handlers, self._families = open_families(context, all_families() if families is None else families)
             self.dispatch = self.dispatch.with_handlers({**handlers, **self.wide_pauses.by_operation()})
+            self.directory = authenticator.directory = context.find(Directory)
             self._definitions = Definitions(context.get(DefinitionTable), clock_ms=clock_ms)
             self._memory = context.get(MemoryServices)
             self._channels = context.get(ChannelServices)
@@ -431,6 +447,19 @@ class Application:
         self.bulk = BulkActions(self.queries, self.control, clock_ms=clock_ms)
         self.audit_log = AuditLog(sources, ranges, codec, events_topic=topics.events, commands_topic=topics.commands)
         log_reads = self.audit_log.reads
+        self._event_webhooks: EventWebhooks | None = None
+        self.run_feed = RunFeed(sources, ranges, codec, log_reads, events_topic=topics.events)
+        if subscription_rows is not None and installation_key is not None:
+            self._event_webhooks = EventWebhooks(
+                subscription_rows,
+                installation_key,
+                CallbackClient(private_hosts=private_hosts),
+                self.run_feed,
+                private_hosts=private_hosts,
+                process=new_token(),
+                clock_ms=clock_ms,
+                new_token=new_token,
+            )
         self.dead_letters = DeadLetters(
             ranges, appender, codec, log_reads, clock_ms=clock_ms, request_token=repeatable(new_token, "dead letter")
         )
@@ -527,6 +556,11 @@ class Application:
         return self._health
 
     @property
+    def event_webhooks(self) -> EventWebhooks | None:
+        """Events that are sent to others; None without an installation key."""
+        return self._event_webhooks
+
+    @property
     def definitions(self) -> Definitions:
         """The agents that can be run."""
         assert self._definitions is not None, "this process was not given commands and reads of families"
@@ -591,6 +625,8 @@ class Application:
                 group.create_task(self.acts.run(), name="acts")
                 if self._webhooks is not None:
                     group.create_task(run_until_cancelled(self.ingress_publisher, self._webhooks), name="webhooks")
+                if self._event_webhooks is not None:
+                    group.create_task(self._event_webhooks.run(), name="event webhooks")
                 for task in background_tasks:
                     group.create_task(_run_task(task))
         finally:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
+from loomlog.connectors.configuration.model import DEFAULT_CURRENCY
 from loomlog.connectors.configuration.secret_registry import NO_SECRETS, SecretRegistry
 from loomlog.connectors.crypto.content_encryption import KeyEncryptionKeys
 from loomlog.connectors.crypto.installation_key import SecretKey
@@ -23,6 +24,7 @@ from loomlog.connectors.crypto.signatures import PublicKey
 from loomlog.connectors.errors import ConnectorError, Permanent, Transient
 from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges, KafkaTail, open_tail
 from loomlog.connectors.protocols import Blobs
+from loomlog.connectors.storage.event_subscriptions import PostgresSubscriptionRows
 from loomlog.connectors.storage.postgres import PostgresOptions, PostgresReader, connect, open_reader
 from loomlog.connectors.storage.request_keys import PostgresRequestKeys
 from loomlog.connectors.storage.run_credentials import PostgresCredentialRows, RunCredentials
@@ -98,6 +100,8 @@ class Endpoints:
     client_limits: ClientLimits = field(default_factory=ClientLimits)
     installation_key: SecretKey | None = field(default=None, repr=False)
     """None: callbacks are not signed, and runs take no credentials."""
+    private_hosts: tuple[str, ...] = ()
+    """Hosts with private addresses to which events may be sent."""
     memory_changes_enabled: bool = True
     required_topics: Sequence[Topic] = field(default_factory=load_topics)
     """The topics of the installation, as topics.yaml has them."""
@@ -126,10 +130,12 @@ async def open_application(
     family_options: Sequence[Any] = (),
     secrets: SecretRegistry = NO_SECRETS,
     observer: str = "",
+    currency: str = DEFAULT_CURRENCY,
+    beside: Sequence[Callable[[], Awaitable[None]]] = (),
 ) -> AsyncIterator[tuple[Application, Callable[[], Awaitable[None]]]]:
     """Open the application, and the tasks that must run next to the transport until the context is left.
 
-    `observer`: name under which this process tells what the files define; empty: it does not.
+    `observer`: name under which this process tells what the files define; empty: it does not. `beside`: further tasks.
     """
     readiness.missing |= {"broker": "not asked yet", "postgres": "not asked yet"}
     async with contextlib.AsyncExitStack() as stack:
@@ -194,13 +200,16 @@ async def open_application(
         ]
         entities = join_parts(*(one.parts for one in opened_sets))
         entity_reads = RoutedReads(entities, *(one.reads for one in opened_sets))
-        followed = []
+        followed, tails = [], []
         for parts in entities.each:
             await wait_for("broker", readiness, parts.replicas.open)
             tail_of_set = await tail(parts.topics.events, parts.replicas.next_offsets)
             followed.append(partial(parts.replicas.follow, tail_of_set))
+            tails.append(tail_of_set)
         request_keys = PostgresRequestKeys(endpoints.postgres)
         stack.push_async_callback(request_keys.close)
+        subscription_rows = PostgresSubscriptionRows(endpoints.postgres)
+        stack.push_async_callback(subscription_rows.close)
         memory_index = await open_memory_index(endpoints.postgres, endpoints.installation_key)
         layer = Application(
             authenticator=authenticator,
@@ -226,6 +235,8 @@ async def open_application(
             family_options=family_options,
             secrets=secrets,
             request_keys=request_keys,
+            subscription_rows=subscription_rows,
+            private_hosts=endpoints.private_hosts,
             memory_index=memory_index,
             change_feed=SqlChangeFeed(opened_sets[0].reader, feed_schema(endpoints.read_model_prefix))
             if endpoints.memory_changes_enabled
@@ -245,6 +256,7 @@ async def open_application(
             run_tables=reader,
             erasures=SqlErasures(reader, erasures_schema(endpoints.read_model_prefix)),
             act_reads=SqlActReads(opened_sets[0].reader, acts_schema(endpoints.read_model_prefix)),
+            currency=currency,
         )
         await layer.publisher.open()
 
@@ -258,6 +270,8 @@ async def open_application(
         log.info("the log has %d partitions; reading from %s", partitions, _describe_starts(starts))
 
         observing: list[Callable[[], Awaitable[None]]] = []
+        if layer.directory is not None:
+            observing.append(partial(layer.directory.listen, tails[0].end_offsets))
         if observer:
             definitions, blobs = layer.definitions.table, endpoints.blobs
             observing.append(FileObserver(observer, definitions, entities.client, blobs, clock_ms=clock_ms).run)
@@ -271,6 +285,7 @@ async def open_application(
                 partial(layer.clients.run, client_requests),
                 *tables.followers.values(),
                 *observing,
+                *beside,
             )
 
         yield layer, work

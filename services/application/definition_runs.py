@@ -1,7 +1,7 @@
 """Runs and definitions: the runs of a version, and why a run did what it did.
 
-Before: services/api/definition_run_endpoints.py. After: the items of services/families/definition/items.py; the rows of
-runs.
+Before: services/application/operations/definition_run_handlers.py. After: the items of
+services/families/definition/items.py; the rows of runs.
 """
 
 from collections.abc import Mapping

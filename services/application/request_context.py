@@ -36,7 +36,7 @@ class RequestContext(Struct):
     require_first: Callable[[str, str], Awaitable[None]] | None = None
     """Raises Refused for digests of key and body of which the key was used with another body before."""
     transport: str = "http"
-    """http, web, cli or mcp: what an act says of it."""
+    """http, web, cli, mcp or grpc: what an act says of it."""
     is_dispatched: bool = False
     """Whether the dispatch has the request: it records what it refuses."""
     change: Change = field(default_factory=Change)

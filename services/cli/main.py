@@ -109,6 +109,14 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "mcp.command:mcp_app",
         "Serve MCP on standard input and output, over the API: for editors and assistants.",
     ),
+    "tokens": ("access.tokens:tokens_app", "Tokens: create, import, rotate, retire, list, show."),
+    "users": (
+        "access.groups:users_app",
+        "Users of a tenant: who is registered, with which access, and their tokens.",
+    ),
+    "tenants": ("access.groups:tenants_app", "Tenants: which there are, and their quotas."),
+    "access": ("access.groups:access_app", "Whether a caller may call an operation, and why."),
+    "whoami": ("access.groups:whoami", "Show the caller that the token is."),
     "operations": (
         "operations:list_operations",
         "Show what can be done, by whom, and where: over HTTP, in the command line, by agents.",
@@ -122,6 +130,7 @@ FAMILY_COMMANDS: Mapping[str, str] = {
 }
 """Families of every installation that have commands, with their summary: kept here, so that the help imports none."""
 WRITTEN_GROUPS: Mapping[str, str] = {
+    "access": "access",
     "agent": "agents",
     "act": "audit",
     "aggregate": "repair",
@@ -133,6 +142,7 @@ WRITTEN_GROUPS: Mapping[str, str] = {
     "dead_letter": "dlq",
     "definition": "defs",
     "erasure": "subjects",
+    "identity": "tokens",
     "installation": "status",
     "interrupt": "inbox",
     "log": "events",
@@ -146,13 +156,15 @@ WRITTEN_GROUPS: Mapping[str, str] = {
     "schedule": "schedules",
     "session": "runs",
     "state_file": "backup",
+    "tenant": "tenants",
+    "user": "users",
     "webhook": "webhooks",
 }
 """Families and areas of the application whose commands are written by hand, with their group; the groups of other
 families are made of their operations.
 """
-ALIASES: Mapping[str, str] = {"snapshot": "backup"}
-"""Former names; not listed."""
+ALIASES: Mapping[str, str] = {"snapshot": "backup", "operator-token": "tokens"}
+"""Other names; not listed."""
 
 
 class Loomlog(CommandGroup):

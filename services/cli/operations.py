@@ -34,6 +34,7 @@ from loomlog.services.cli.terminal.output import DIM, NAME, WARNING, console, fa
 from loomlog.services.core.entity_operations import Aggregate, AggregatePage
 from loomlog.services.core.families import Family
 from loomlog.services.core.operation_input import (
+    OP,
     describe_schema,
     field_schemas,
     input_schema,
@@ -180,11 +181,11 @@ def family_group(family: Family[Any, Any, Any]) -> Any:
     for operation in operations_of([family]):
         if operation.http:
             verb = operation.name.partition(".")[2]
-            app.command(verb, help=_command_help(operation))(_command(operation))
+            app.command(verb, help=_command_help(operation))(operation_command(operation))
     return load_group(app, family.name)
 
 
-def _command(operation: AnyOperation) -> Callable[..., None]:
+def operation_command(operation: AnyOperation) -> Callable[..., None]:
     """Return the function of a command, with a parameter for each field: typer reads them from its signature."""
     arguments, options = _arguments(operation), _options(operation)
 
@@ -345,6 +346,8 @@ def _send(operation: AnyOperation, fields: Mapping[str, Any], *, tenant: str, ke
     params = {name: text for name, text in {**query, "tenant": tenant, "position": position}.items() if text}
     of_body = body_fields(operation, http)
     body: Any = {name: fields[field] for name, field in of_body.items() if field in fields}
+    if http.op:
+        body[OP] = http.op
     if http.whole_body:
         body = fields.get(http.whole_body)
     key = key or str(uuid.uuid4())
@@ -352,10 +355,10 @@ def _send(operation: AnyOperation, fields: Mapping[str, Any], *, tenant: str, ke
     async def ask() -> ApiResponse:
         with explain_pending(key):
             async with open_api() as api:
-                if operation.effect is Effect.READ and not of_body:
+                if operation.effect is Effect.READ and not body:
                     return await api.request(http.method, path, params=params)
                 headers = {"Idempotency-Key": key}
-                more = {"json": body} if of_body else {}
+                more = {"json": body} if of_body or http.op else {}
                 return await api.request(http.method, path, params=params, headers=headers, **more)
 
     return run(ask())

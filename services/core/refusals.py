@@ -25,6 +25,13 @@ DECIDED_CODES: Mapping[str, str] = {
             "queue_full",
             "backpressure",
             "token_limit_exceeded",
+            "token_not_found",
+            "user_not_found",
+            "user_exists",
+            "user_disabled",
+            "missing_subject",
+            "invalid_access_mode",
+            "invalid_status",
         )
     },
 }

@@ -35,6 +35,7 @@ from loomlog.connectors.tools.remote_calls import RESULTS_TOPIC
 from loomlog.schemas.ids import fresh_token
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.families import FamilyProblem
+from loomlog.services.families.approvals import policy_of
 from loomlog.services.families.budget.accounts import BudgetAccounts
 from loomlog.services.families.channel.api import TOOL as CHANNEL_TOOL
 from loomlog.services.families.channel.services import ChannelServices
@@ -47,6 +48,8 @@ from loomlog.services.families.definition.services import read_options as defini
 from loomlog.services.families.definition.table import DefinitionTable
 from loomlog.services.families.definition.views import DefinedSkills, RunDefinitions
 from loomlog.services.families.definition.volumes import VolumeOperations
+from loomlog.services.families.identity.directory import Directory
+from loomlog.services.families.identity.services import read_options as identity_options
 from loomlog.services.families.memory.services import MemoryServices, open_memory_index
 from loomlog.services.families.memory.services import read_options as memory_options
 from loomlog.services.families.opening import FamilyContext, open_families
@@ -65,6 +68,7 @@ from loomlog.services.runtime.entity_hosting import host_entities
 from loomlog.services.runtime.models.budget_reservation import BudgetReservations
 from loomlog.services.runtime.models.previews import Previews
 from loomlog.services.runtime.resources import RuntimeResources, open_resources
+from loomlog.services.runtime.run.approval_notices import ApprovalNotices
 from loomlog.services.runtime.run.channel_waits import ChannelWaits
 from loomlog.services.runtime.run.context import RunContext
 from loomlog.services.runtime.run.family import RunFamily
@@ -191,7 +195,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         keys=resources.keys,
     )
     runs = RunSources(runs=resources.judged_runs, ranges=resources.ranges, events_topic=topics.TOPICS.events)
-    options = (channel_options, definition_options, memory_options, schedule_options, webhook_options)
+    options = (channel_options, definition_options, identity_options, memory_options, schedule_options, webhook_options)
     opening.provide(
         *(read(loaded) for read in options),
         database_options(loaded, is_for_agents=True),
@@ -212,6 +216,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         clock_ms=clock_ms,
     )
     resources.routing.definitions.versions = definitions
+    resources.routing.definitions.approval_policies.of_tenant = lambda tenant: replicas.state(policy_of(tenant))
     schedules = ScheduleReconciler(
         opening.get(ScheduleServices).arming,
         replicas,
@@ -220,10 +225,10 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         clock_ms=clock_ms,
     )
     schedule_credentials = EnvironmentCredentials(resources.credentials, loaded.secret_registry)
-    isolated = isolated_subjects(loaded.configuration)
+    isolated, directory = isolated_subjects(loaded.configuration), opening.get(Directory)
 
     def is_isolated(tenant: str, subject: str) -> bool:
-        return (tenant, subject) in isolated
+        return (tenant, subject) in isolated or directory.is_isolated(tenant, subject)
 
     operation_tools = build_operation_tools(
         all_tools(),
@@ -256,6 +261,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         clock_ms=clock_ms,
     )
     replicas.on_event(PAUSE.name, system_channels.on_pause_event)
+    approval_notices = ApprovalNotices(opening.commands, clock_ms=clock_ms)
     previews = Previews(codec, appender, topic=topics.DELTAS_TOPIC, partitions=resources.partitions, term_of=term_of)
     effects = build_effect_handlers(
         loaded,
@@ -296,6 +302,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         publisher=channels.operations,
         entries=opening.get(MemoryServices).backends,
         encryption=encryption,
+        is_isolated=is_isolated,
         clock_ms=clock_ms,
     )
     context = RunContext(
@@ -323,6 +330,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         end_actions=run_ends.actions,
         on_run_ended=on_run_ended,
         on_interruption=system_channels.on_interruption,
+        on_approval=approval_notices.on_decided,
     )
     dead_letters = _dead_letters(resources)
     webhooks = open_webhooks(
@@ -400,6 +408,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
             tasks.create_task(webhooks.run(), name="webhooks"),
             tasks.create_task(memory.run_ends.run(), name="memory of ended runs"),
             tasks.create_task(system_channels.run(), name="channels of the system"),
+            tasks.create_task(approval_notices.run(), name="webhooks of approvals"),
             *run_ends.start_tasks(tasks),
             tasks.create_task(memory.boot_entries.run(lambda: term_of(0) >= 0), name="entries of the files"),
             *resources.routing.start_tasks(tasks, is_active_prober=lambda: term_of(0) >= 0),

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from loomlog.connectors.configuration.load import ProcessConfiguration
-from loomlog.connectors.configuration.principals import isolated_subjects
 from loomlog.connectors.http.signed_callbacks import CallbackClient
 from loomlog.connectors.storage.blobs import FileBlobs
 from loomlog.schemas.codec import Codec
@@ -63,18 +62,18 @@ def open_run_ends(
     publisher: Publisher,
     entries: Entries,
     encryption: ContentEncryption,
+    is_isolated: Callable[[str, str], bool],
     clock_ms: Callable[[], int],
 ) -> RunEndSetup:
     """Build everything over the entities of this process. Raises OSError without a folder of payloads."""
     settings, commands = loaded.settings, entities.parts.client
-    isolated = isolated_subjects(loaded.configuration)
     hooks = RunEndHooks(
         commands,
         publisher,
         entries,
         FileBlobs(settings.effective_blob_folder),
         encryption=encryption,
-        is_isolated=lambda tenant, subject: (tenant, subject) in isolated,
+        is_isolated=is_isolated,
         clock_ms=clock_ms,
     )
     client = CallbackClient(private_hosts=settings.http_private_host_allowlist)

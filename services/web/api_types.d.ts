@@ -27,6 +27,18 @@ declare namespace Api {
     why?: string | null;
     retired?: boolean;
   }
+  interface AccessExplained {
+    who: string;
+    kind: string;
+    tenant_id: string;
+    subject: string;
+    operation: string;
+    allowed: boolean;
+    why: string;
+    needs: string;
+    scopes: string[];
+    isolated: boolean;
+  }
   interface AcknowledgeLetterBody {
     reason?: string;
   }
@@ -40,6 +52,7 @@ declare namespace Api {
     tenant_id: string;
     who: string;
     token: string;
+    token_id: string;
     transport: string;
     request_id: string;
     what: string;
@@ -114,6 +127,11 @@ declare namespace Api {
     pin: DefinitionPin | null;
     system_prompt_blob: BlobRef | null;
     grants: AgentGrants | null;
+    approvals: ApprovalPolicy[];
+    output_schema: string;
+    output_schema_blob: BlobRef | null;
+    output_schema_sha256: string;
+    output_retries: number;
   }
   interface AgentDefinitionView {
     name: string;
@@ -204,6 +222,68 @@ declare namespace Api {
     batch: string;
     status: "applied";
     definitions: AppliedDefinition[];
+  }
+  interface Approval {
+    approval_id: string;
+    run_id: string;
+    agent: string;
+    user_id: string;
+    status: string;
+    tool: string;
+    arguments: string;
+    arguments_sha256: string;
+    question: string;
+    rule: string;
+    source: string;
+    reason: string;
+    groups: ApproverGroupRow[];
+    group: number;
+    votes: ApprovalVoteRow[];
+    may_approve: boolean;
+    created_at: string;
+    expires_at: string;
+    ended_at: string | null;
+  }
+  interface ApprovalApprove {
+    reason?: string;
+    arguments_sha256?: string;
+    surface?: string;
+  }
+  interface ApprovalDeny {
+    reason?: string;
+    surface?: string;
+  }
+  interface ApprovalPage {
+    approvals: Approval[];
+    total: number;
+    next: string | null;
+  }
+  interface ApprovalPolicy {
+    source: string;
+    sha256: string;
+    version: number;
+    text: string;
+    text_blob: BlobRef | null;
+    is_inherited: boolean;
+    agents: string[];
+  }
+  interface ApprovalVoteRow {
+    by: string;
+    approved: boolean;
+    reason: string;
+    surface: string;
+    at: string;
+  }
+  interface ApprovalVoted {
+    approval_id: string;
+    status: string;
+    approvals: number;
+  }
+  interface ApproverGroupRow {
+    subjects: string[];
+    scopes: string[];
+    approvals: number;
+    within_s: number;
   }
   interface Batch {
     results: SpawnResult[];
@@ -1056,6 +1136,18 @@ declare namespace Api {
     tools: ToolRate[];
     partitions: Record<string, number>;
   }
+  interface InspectedUser {
+    tenant: string;
+    subject: string;
+    activity: UserActivityFacts;
+    chats: number;
+    memory: Record<string, number>;
+    budget: UserBudget;
+    usage: UserUsage;
+    tokens: number;
+    errors: string[];
+    notes: string[];
+  }
   interface Interrupt {
     interrupt_id: string;
     run_id: string;
@@ -1242,6 +1334,15 @@ declare namespace Api {
     login_origins: string[];
     open_mode: boolean;
     version: string;
+    issuers?: LoginIssuer[];
+  }
+  interface LoginIssuer {
+    name: string;
+    title: string;
+    page: boolean;
+    issuer: string;
+    device_client_id: string;
+    scopes: string[];
   }
   interface MCPServerDefOperation {
     op: "create" | "fork" | "get" | "list" | "promote" | "rollback" | "retire" | "verify";
@@ -1559,6 +1660,8 @@ declare namespace Api {
     interactive?: boolean | null;
     sampling?: SamplingBody | null;
     compaction?: CompactionBody | null;
+    output_schema?: Record<string, any> | null;
+    output_retries?: number | null;
     idempotency_key?: string | null;
   }
   interface ModelAlias {
@@ -1615,6 +1718,19 @@ declare namespace Api {
     name: string;
     attempt: number;
     channels?: string[];
+  }
+  interface OperatorTokenOperation {
+    op: "create" | "rotate" | "retire" | "get" | "list";
+    name?: string | (string | null);
+    tenant_id?: string | (string | null);
+    subject?: string | null;
+    scopes?: string[];
+    expires_at?: string | null;
+    import_token?: string | null;
+    supersede_shared?: boolean;
+    def_id?: (string | null) | string;
+    grace_seconds?: number | null;
+    retired?: boolean;
   }
   interface PartitionLag {
     partition: number;
@@ -1686,6 +1802,42 @@ declare namespace Api {
     def_id: string;
     version: number;
     content_sha256: string;
+  }
+  interface PolicyRollBack {
+    version: number;
+  }
+  interface PolicySetInput {
+    rules: Record<string, any>[];
+    replaces?: number | null;
+  }
+  interface PolicyTest {
+    rules?: Record<string, any>[] | null;
+  }
+  interface PolicyTested {
+    run_id: string;
+    calls: TestedCall[];
+    allowed: number;
+    denied: number;
+    asked: number;
+    is_complete: boolean;
+  }
+  interface PolicyVersion {
+    version: number;
+    sha256: string;
+    rules: Record<string, any>[];
+    by: string;
+    at: string | null;
+    restores: number;
+  }
+  interface PolicyVersionRow {
+    version: number;
+    sha256: string;
+    by: string;
+    at: string;
+    restores: number;
+  }
+  interface PolicyVersions {
+    versions: PolicyVersionRow[];
   }
   interface PresetContent {
     name: string;
@@ -1786,6 +1938,30 @@ declare namespace Api {
     newest_visible_at?: string;
     next_visible_at?: string;
   }
+  interface QuotaList {
+    tenant_id: string;
+    quotas: QuotaRow[];
+  }
+  interface QuotaPut {
+    scope: "key" | "tenant" | "user";
+    scope_id?: string;
+    runs_at_once?: number | null;
+    runs_per_minute?: number | null;
+    calls_per_minute?: number | null;
+    open_streams?: number | null;
+    users?: number | null;
+    tokens?: number | null;
+  }
+  interface QuotaRow {
+    scope: string;
+    scope_id: string;
+    runs_at_once?: number;
+    runs_per_minute?: number;
+    calls_per_minute?: number;
+    open_streams?: number;
+    users?: number;
+    tokens?: number;
+  }
   interface ReaderRow {
     channel: string;
     scope: string;
@@ -1804,6 +1980,15 @@ declare namespace Api {
   }
   interface ReasonBody {
     reason?: string | null;
+  }
+  interface RegisteredUser {
+    tenant_id: string;
+    subject: string;
+    display_name: string;
+    access_mode: string;
+    status: string;
+    created_at: string;
+    created_by: string;
   }
   interface Released {
     run_id: string;
@@ -1908,6 +2093,8 @@ declare namespace Api {
     generated_at: string;
   }
   interface Run {
+    output_schema_sha256?: string;
+    result?: any;
     agent_id: string;
     run_id: string;
     session_id: string;
@@ -1985,6 +2172,8 @@ declare namespace Api {
     interactive?: boolean | null;
     sampling?: SamplingBody | null;
     compaction?: CompactionBody | null;
+    output_schema?: Record<string, any> | null;
+    output_retries?: number | null;
     idempotency_key?: string | null;
     on_complete?: EndHookBody[] | null;
   }
@@ -2287,6 +2476,7 @@ declare namespace Api {
     status: string;
     stop_reason: string | null;
     final_text: string;
+    result?: any;
     usage: FinalUsage | null;
     error: string | null;
     error_code: string | null;
@@ -2516,6 +2706,25 @@ declare namespace Api {
     format?: ("" | "mermaid") | null;
     highlight_state?: string | null;
   }
+  interface TenantList {
+    tenants: TenantRow[];
+    notes: string[];
+  }
+  interface TenantRow {
+    tenant: string;
+    users: number;
+    runs: number;
+  }
+  interface TestedCall {
+    turn: number;
+    index: number;
+    tool: string;
+    outcome: string;
+    rule: string;
+    reason: string;
+    is_undecided: boolean;
+    recorded: string;
+  }
   interface TierCascade {
     tier: string;
     cascade: ModelChoiceStatus[];
@@ -2528,6 +2737,65 @@ declare namespace Api {
     type: string;
     cause_id: string | null;
     payload: Record<string, any>;
+  }
+  interface TokenMade {
+    def_id: string;
+    name: string;
+    tenant_id: string;
+    subject: string;
+    allowed_scopes: string[];
+    created_at: string;
+    created_by: string;
+    created_by_agent_id?: string;
+    retired: boolean;
+    active: boolean;
+    token_suffix?: string;
+    rotated_from?: string;
+    retired_at?: string;
+    expires_at?: string;
+    imported?: boolean;
+    token?: string;
+    prior_retires_at?: string;
+    warning: string;
+  }
+  interface TokenNames {
+    names: TokenNamesRow[];
+  }
+  interface TokenNamesRow {
+    name: string;
+    tenant_id: string;
+    version_count: number;
+    live_version_count: number;
+    latest_version: number;
+    last_updated: string;
+    active_def_id?: string;
+    active_retired?: boolean;
+  }
+  interface TokenRetiredAnswer {
+    def_id: string;
+    name: string;
+    retired: boolean;
+  }
+  interface TokenRow {
+    def_id: string;
+    name: string;
+    tenant_id: string;
+    subject: string;
+    allowed_scopes: string[];
+    created_at: string;
+    created_by: string;
+    created_by_agent_id?: string;
+    retired: boolean;
+    active: boolean;
+    token_suffix?: string;
+    rotated_from?: string;
+    retired_at?: string;
+    expires_at?: string;
+    imported?: boolean;
+  }
+  interface TokenVersions {
+    name: string;
+    tokens: TokenRow[];
   }
   interface ToolRate {
     tool: string;
@@ -2593,6 +2861,20 @@ declare namespace Api {
     call_count: number;
     unpriced_calls: number;
   }
+  interface UserActivityFacts {
+    running_count: number;
+    total_count: number;
+    last_started_at?: string;
+  }
+  interface UserBudget {
+    soft: number | null;
+    hard: number | null;
+  }
+  interface UserChange {
+    display_name?: string | null;
+    access_mode?: ("isolated" | "tenant") | null;
+    status?: ("active" | "disabled") | null;
+  }
   interface UserChannelAck {
     cursor: string;
     reader?: string;
@@ -2608,9 +2890,63 @@ declare namespace Api {
     wait_ms?: number;
     reader?: string;
   }
+  interface UserList {
+    users: UserRow[];
+  }
+  interface UserRegister {
+    subject: string;
+    display_name?: string | null;
+    access_mode?: ("isolated" | "tenant") | null;
+    status?: ("active" | "disabled") | null;
+  }
+  interface UserRow {
+    user_id: string;
+    running_count: number;
+    total_count: number;
+    last_started_at?: string;
+    registered: boolean;
+    display_name?: string;
+    access_mode?: string;
+    status?: string;
+  }
   interface UserTier {
     name: string;
     tiers: TierCascade[];
+  }
+  interface UserTokenMade {
+    def_id: string;
+    token?: string;
+    token_suffix: string;
+    name: string;
+    scopes: string[];
+    created_at: string;
+    expires_at?: string;
+    warning: string;
+  }
+  interface UserTokenMint {
+    name?: string | null;
+    expires_at?: string | null;
+  }
+  interface UserTokenRevoked {
+    def_id: string;
+    retired_at: string;
+  }
+  interface UserTokenRow {
+    def_id: string;
+    name: string;
+    scopes: string[];
+    created_at: string;
+    expires_at?: string;
+    retired_at?: string;
+    active: boolean;
+  }
+  interface UserTokens {
+    subject: string;
+    tokens: UserTokenRow[];
+  }
+  interface UserUsage {
+    calls: number;
+    cost: number;
   }
   interface ValueDifference {
     name: string;
@@ -2746,8 +3082,18 @@ declare namespace Api {
     | ["GET", `/v1/_a2aagentdef/names`, DefinitionNames, any]
     | ["POST", `/v1/_a2aservercarddef`, DefinitionVersion | DefinitionVersions | DefinitionPromoted | DefinitionRolledBack | DefinitionRetired, A2AServerCardDefOperation]
     | ["GET", `/v1/_a2aservercarddef/names`, DefinitionNames, any]
+    | ["GET", `/v1/_access/explain`, AccessExplained, any]
     | ["POST", `/v1/_agentdef`, DefinitionVersion | DefinitionVersions | DefinitionPromoted | DefinitionRolledBack | DefinitionRetired | DefinitionVerified, AgentDefOperation]
     | ["GET", `/v1/_agentdef/names`, DefinitionNames, any]
+    | ["GET", `/v1/_approvals`, ApprovalPage, any]
+    | ["GET", `/v1/_approvals/policy`, PolicyVersion, any]
+    | ["PUT", `/v1/_approvals/policy`, PolicyVersion, PolicySetInput]
+    | ["POST", `/v1/_approvals/policy/roll_back`, PolicyVersion, PolicyRollBack]
+    | ["POST", `/v1/_approvals/policy/test/${string}`, PolicyTested, PolicyTest]
+    | ["GET", `/v1/_approvals/policy/versions`, PolicyVersions, any]
+    | ["GET", `/v1/_approvals/${string}/${string}`, Approval, any]
+    | ["POST", `/v1/_approvals/${string}/${string}/approve`, ApprovalVoted, ApprovalApprove]
+    | ["POST", `/v1/_approvals/${string}/${string}/deny`, ApprovalVoted, ApprovalDeny]
     | ["GET", `/v1/_audit`, ActPage, any]
     | ["GET", `/v1/_audit/checkpoints`, CheckpointList, any]
     | ["POST", `/v1/_audit/verify`, string, VerifyBody]
@@ -2821,6 +3167,8 @@ declare namespace Api {
     | ["POST", `/v1/_memorybackenddef`, DefinitionVersion | DefinitionVersions | DefinitionPromoted | DefinitionRolledBack | DefinitionRetired, MemoryBackendDefOperation]
     | ["GET", `/v1/_memorybackenddef/names`, DefinitionNames, any]
     | ["GET", `/v1/_models`, ModelAliasList, any]
+    | ["POST", `/v1/_operatortokendef`, TokenMade | TokenRetiredAnswer | TokenRow | TokenVersions, OperatorTokenOperation]
+    | ["GET", `/v1/_operatortokendef/names`, TokenNames, any]
     | ["GET", `/v1/_partitions`, PartitionList, any]
     | ["POST", `/v1/_pause`, PauseApplied, PauseBody]
     | ["GET", `/v1/_presets`, PresetList, any]
@@ -2828,6 +3176,8 @@ declare namespace Api {
     | ["GET", `/v1/_projections`, ProjectionLag, any]
     | ["GET", `/v1/_projections/problems`, ProjectionProblemReport, any]
     | ["GET", `/v1/_providers/${string}/models`, ProviderModels, any]
+    | ["GET", `/v1/_quotas`, QuotaList, any]
+    | ["PUT", `/v1/_quotas`, QuotaRow, QuotaPut]
     | ["GET", `/v1/_repair`, FoldedAggregate, any]
     | ["POST", `/v1/_repair`, AggregateRepaired, RepairBody]
     | ["GET", `/v1/_resident`, ResidentList, any]
@@ -2861,7 +3211,16 @@ declare namespace Api {
     | ["GET", `/v1/_state`, PauseState, any]
     | ["POST", `/v1/_teamdef`, DefinitionVersion | DefinitionVersions | DefinitionPromoted | DefinitionRolledBack | DefinitionRetired | DefinitionDeleted | DefinitionVerified | DefinitionDrawn, TeamDefOperation]
     | ["GET", `/v1/_teamdef/names`, DefinitionNames, any]
+    | ["GET", `/v1/_tenants`, TenantList, any]
     | ["GET", `/v1/_usage`, UsageReport, any]
+    | ["GET", `/v1/_users`, UserList, any]
+    | ["POST", `/v1/_users`, RegisteredUser, UserRegister]
+    | ["GET", `/v1/_users/${string}`, InspectedUser, any]
+    | ["PATCH", `/v1/_users/${string}`, RegisteredUser, UserChange]
+    | ["DELETE", `/v1/_users/${string}`, null, any]
+    | ["POST", `/v1/_users/${string}/tokens`, UserTokenMade, UserTokenMint]
+    | ["GET", `/v1/_users/${string}/tokens`, UserTokens, any]
+    | ["DELETE", `/v1/_users/${string}/tokens/${string}`, UserTokenRevoked, any]
     | ["POST", `/v1/_volumedef`, Volume | MadeVolumes | VolumeRemoved, VolumeDefOperation]
     | ["GET", `/v1/_volumes`, Volumes, any]
     | ["GET", `/v1/_volumes/ephemeral`, EphemeralVolumes, any]

@@ -31,7 +31,7 @@ from loomlog.services.application.queries.read_models import scope_of
 from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.application.transfer.budget_limits import to_command
 from loomlog.services.core.access.decide import Caller, access_filter
-from loomlog.services.core.access.scopes import ADMIN, RUNS_READ, TENANT
+from loomlog.services.core.access.scopes import ADMIN
 from loomlog.services.core.refusals import Refused
 from loomlog.services.families.budget import state
 from loomlog.services.families.budget.accounts import BudgetAccounts
@@ -83,22 +83,25 @@ class BudgetLimits:
         *,
         end_offset: Callable[[int], Awaitable[int]],
         clock_ms: Callable[[], int],
+        currency: str,
         wait_s: float,
         spent_wait_s: float = limits.SPENT_WAIT_S,
     ) -> None:
-        """`end_offset` returns the end of a partition of the run events. Raises Transient."""
+        """`end_offset` returns the end of a partition of the run events, and raises Transient. `currency`: of prices
+        and of limits in money.
+        """
         self._end_offset = end_offset
         self._spent_wait_s = spent_wait_s
         self._sources = sources
         self._accounts = accounts
         self._clock_ms = clock_ms
+        self._currency = currency
         self._wait_s = wait_s
 
     # --- limits ------------------------------------------------------------------------------------------------------
 
     async def limits(self, caller: Caller, tenant: str = "") -> list[LimitView]:
         """Return the limits the caller may see, the widest first. An administrator may select one tenant."""
-        require_scope(caller, RUNS_READ)
         within = access_filter(caller)
         budgets, now = self._accounts.state, self._clock_ms()
         views = [
@@ -111,10 +114,11 @@ class BudgetLimits:
         order = state.SCOPES.index
         return sorted(views, key=lambda view: (view.limit.tenant, order(view.limit.scope), view.limit.scope_id))
 
-    async def set(self, caller: Caller, request: LimitRequest, *, currency: str) -> tuple[LimitView, str]:
+    async def set(self, caller: Caller, request: LimitRequest) -> tuple[LimitView, str]:
         """Set a limit; returns it as it is now, and the position of its event."""
         tenant, scope_id = self._resolve_account(caller, request.scope, request.tenant, request.scope_id)
         key = account_key(request.scope, tenant, scope_id)
+        currency = self._currency
         is_new = key not in self._accounts.state.limits
         tokens, micros = await self._spent_this_month(request.scope, tenant, scope_id, currency) if is_new else (0, 0)
         command = SetLimit(
@@ -157,7 +161,6 @@ class BudgetLimits:
 
     def _resolve_account(self, caller: Caller, scope: str, tenant: str | None, scope_id: str) -> tuple[str, str]:
         """Return tenant and scope_id of an account the caller may limit."""
-        require_scope(caller, TENANT)
         if scope == state.OPERATOR:
             require_scope(caller, ADMIN)
         of = (tenant or "") if scope == state.OPERATOR else tenant or (scope_id if scope == state.TENANT else "")
@@ -228,7 +231,6 @@ class BudgetLimits:
         until_ms: int | None = None,
     ) -> list[UsageRow]:
         """Return sums by these dimensions and by currency, over whole UTC days; `until_ms` is exclusive."""
-        require_scope(caller, RUNS_READ)
         unknown = [name for name in group_by if name not in DIMENSIONS]
         if unknown:
             raise bad_request(f"group_by names {', '.join(unknown)[:80]}: expected some of {', '.join(DIMENSIONS)}")

@@ -248,6 +248,10 @@ class SubjectErasure:
             is_encrypted=keys is not None,
         )
 
+    async def memory_of(self, tenant: str, subject: str) -> MemoryFindings | None:
+        """Count what memory has of a user; None without memory. Raises Refused(not_yet, projection_unavailable)."""
+        return None if self._memory is None else await self._memory.find(tenant, _user_of(subject), (), ())
+
     async def preview(self, caller: Caller, tenant: str, subject: str) -> ErasureReport:
         """Report what `erase` would affect. Raises Refused(not_found) as `erase` does."""
         report = await self.report(caller, tenant, subject)

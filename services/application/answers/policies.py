@@ -107,6 +107,12 @@ class LimitList(TypedDict):
     limits: list[Limit]
 
 
+class LimitRemoved(TypedDict):
+    """Whether the account had limits."""
+
+    removed: bool
+
+
 class FoldedAggregate(TypedDict):
     """An aggregate as far as it can be folded; `quarantine` says why nothing is decided in it, `position` is that of
     its last event.

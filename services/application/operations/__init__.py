@@ -8,6 +8,8 @@ Before: services/api/routes.py, services/cli/operations.py. After: the declarati
 """
 
 from loomlog.services.application.operations.aggregates import AGGREGATE_OPERATIONS
+from loomlog.services.application.operations.budgets import BUDGET_OPERATIONS
+from loomlog.services.application.operations.definition_runs import DEFINITION_RUN_OPERATIONS
 from loomlog.services.application.operations.erasure import ERASURE_OPERATIONS
 from loomlog.services.application.operations.history import HISTORY_OPERATIONS
 from loomlog.services.application.operations.interrupts import INTERRUPT_OPERATIONS
@@ -18,6 +20,7 @@ from loomlog.services.application.operations.residents import RESIDENT_OPERATION
 from loomlog.services.application.operations.runs import RUN_OPERATIONS
 from loomlog.services.application.operations.sessions import SESSION_OPERATIONS
 from loomlog.services.application.operations.state_files import STATE_FILE_OPERATIONS
+from loomlog.services.application.operations.users import USER_OPERATIONS
 from loomlog.services.core.operations import AnyOperation
 from loomlog.services.families.registry import all_operations
 
@@ -30,8 +33,11 @@ APPLICATION_OPERATIONS: tuple[AnyOperation, ...] = (
     *PROJECTION_OPERATIONS,
     *LOG_OPERATIONS,
     *AGGREGATE_OPERATIONS,
+    *BUDGET_OPERATIONS,
+    *DEFINITION_RUN_OPERATIONS,
     *ERASURE_OPERATIONS,
     *STATE_FILE_OPERATIONS,
+    *USER_OPERATIONS,
 )
 
 

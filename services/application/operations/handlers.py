@@ -8,6 +8,8 @@ Before: application.py. After: the handlers of each area.
 from typing import TYPE_CHECKING
 
 from loomlog.services.application.operations.aggregate_handlers import AggregateHandlers
+from loomlog.services.application.operations.budget_handlers import BudgetHandlers
+from loomlog.services.application.operations.definition_run_handlers import DefinitionRunHandlers
 from loomlog.services.application.operations.erasure_handlers import ErasureHandlers
 from loomlog.services.application.operations.history_handlers import HistoryHandlers
 from loomlog.services.application.operations.interrupt_handlers import InterruptHandlers
@@ -17,6 +19,8 @@ from loomlog.services.application.operations.resident_handlers import ResidentHa
 from loomlog.services.application.operations.run_handlers import RunHandlers
 from loomlog.services.application.operations.session_handlers import SessionHandlers
 from loomlog.services.application.operations.state_file_handlers import StateFileHandlers
+from loomlog.services.application.operations.user_handlers import UserHandlers
+from loomlog.services.application.runs.approvals import ApprovalHandlers
 from loomlog.services.core.operations import Handlers
 
 if TYPE_CHECKING:
@@ -34,7 +38,11 @@ def application_handlers(application: "Application") -> Handlers:
         ProjectionHandlers,
         LogHandlers,
         AggregateHandlers,
+        BudgetHandlers,
+        DefinitionRunHandlers,
         ErasureHandlers,
         StateFileHandlers,
+        ApprovalHandlers,
+        UserHandlers,
     )
     return {operation: handler for area in areas for operation, handler in area(application).by_operation().items()}

@@ -52,7 +52,8 @@ class ActShown(Output, frozen=True, kw_only=True):
     tenant_id: str
     who: Annotated[str, Meta(description="Subject of the caller.")]
     token: Annotated[str, Meta(description="Name of the caller's token.")]
-    transport: Annotated[str, Meta(description="http, web, cli or mcp.")]
+    token_id: Annotated[str, Meta(description="Its id where it was minted, else empty.")]
+    transport: Annotated[str, Meta(description="http, web, cli, mcp or grpc.")]
     request_id: str
     what: Annotated[str, Meta(description="Name of the operation, or id of a route that is none.")]
     target: str

@@ -60,6 +60,7 @@ class ActHandlers:
             tenant_id=row.tenant,
             who=row.who,
             token=row.token,
+            token_id=row.token_id,
             transport=row.transport,
             request_id=row.request_id,
             what=row.operation,

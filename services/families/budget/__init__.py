@@ -1,8 +1,9 @@
 """Spending limits: what accounts may spend in a month, and what model calls have reserved and used of it.
 
 All accounts of an installation are one aggregate, `budget:/installation`, because one call is charged to up to three of
-them (state.py). No transport is generated for its commands: limits have an HTTP shape of their own
-(services/api/budget_endpoints.py), and runtimes reserve and settle (services/runtime/models/budget_reservation.py).
+them (state.py). No transport is generated for its commands: limits have a shape of their own
+(services/application/operations/budgets.py), and runtimes reserve and settle
+(services/runtime/models/budget_reservation.py).
 """
 
 from loomlog.schemas.generated.budget_commands import ReleaseBudget, RemoveLimit, ReserveBudget, SetLimit, SettleBudget

@@ -6,11 +6,10 @@ from hypothesis import strategies as st
 
 from loomlog.connectors.configuration.findings import ConfigurationError
 from loomlog.connectors.configuration.principals import (
-    OPEN_PRINCIPAL,
     SCOPES,
     Principal,
     TokenTable,
-    authenticate,
+    bearer_token,
     build_token_table,
     find_principal,
     is_loopback_listen_addr,
@@ -29,6 +28,10 @@ ENVIRON = {"LOOMLOG_OP": "op-token", "LOOMLOG_ANN": "ann-token", "LOOMLOG_IVY": 
 def table(folder: Folder, text: str, environ: Mapping[str, str]) -> TokenTable:
     loaded = folder.load(text, environ)
     return build_token_table(loaded.configuration, loaded.settings, environ)
+
+
+def authenticate(tokens: TokenTable, header: str | None) -> Principal | None:
+    return find_principal(tokens, bearer_token(header))
 
 
 def problems(folder: Folder, text: str, environ: Mapping[str, str]) -> list[str]:
@@ -104,9 +107,9 @@ def test_without_any_token_the_door_stays_closed(folder: Folder):
 def test_open_mode_must_be_meant_and_is_for_this_machine_only(folder: Folder):
     tokens = table(folder, "agents: {}", {"LOOMLOG_OPEN_MODE": "1"})
     assert tokens.open_mode
-    assert authenticate(tokens, None) == authenticate(tokens, "Bearer x") == OPEN_PRINCIPAL
-    (line,) = problems(folder, "agents: {}", {"LOOMLOG_OPEN_MODE": "1", "LOOMLOG_LISTEN_ADDR": "0.0.0.0:8787"})
-    assert "no loopback address" in line
+    for name in ("LOOMLOG_LISTEN_ADDR", "LOOMLOG_GRPC_ADDR"):
+        (line,) = problems(folder, "agents: {}", {"LOOMLOG_OPEN_MODE": "1", name: "0.0.0.0:8787"})
+        assert "0.0.0.0:8787, which is no loopback address" in line
 
 
 def test_open_mode_opens_nothing_where_there_are_tokens(folder: Folder):

@@ -50,7 +50,7 @@ def service_of(made: World | None, folder: Path) -> Service:
     settings, _ = read_settings(environ, working_directory=folder)
     configuration = load_configuration(settings, environ, working_directory=folder).configuration
     return Service(
-        authenticator=Authenticator(tokens()),
+        authenticator=Authenticator(tokens()) if made is None else made.layer.authenticator,
         configuration=configuration,
         providers=build_providers(configuration, settings, environ),
         metrics=Metrics(version="1.2.3", commit="abc"),

@@ -10,7 +10,7 @@ from loomlog.projections.engine.cursors import CursorRow
 from loomlog.projections.engine.lag import Progress
 from loomlog.projections.frames.frame import FRAMES_PER_EVENT, FrameMemory
 from loomlog.projections.interrupts import InterruptFilter, InterruptPage, InterruptRow
-from loomlog.projections.run_queries import SAME_HANDLE_MAX, ActiveRuns, RunCounts, RunFilter, RunPage
+from loomlog.projections.run_queries import SAME_HANDLE_MAX, ActiveRuns, RunCounts, RunFilter, RunPage, UserActivity
 from loomlog.projections.runs import RunRow, frame_memory
 from loomlog.projections.tables import EVERY_TENANT, Scope, page_token, parse_page_token, parse_token_number
 from loomlog.projections.transcript import TranscriptPage, TranscriptRow, open_calls
@@ -89,6 +89,22 @@ class TwinProjection:
         counts = Counter((row.user_id, row.provider) for row in rows)
         at_work = Counter((row.user_id, row.provider) for row in rows if row.under_way)
         return [ActiveRuns(*of, runs, at_work[of]) for of, runs in counts.items()]
+
+    async def user_activity(self, scope: Scope, user_id: str | None) -> list[UserActivity]:
+        by_user: dict[tuple[str, str], list[RunRow]] = {}
+        for row in self._tables["runs"].values():
+            if _within(scope, row.tenant) and not row.parent_run_id and user_id in (None, row.user_id):
+                by_user.setdefault((row.tenant, row.user_id), []).append(row)
+        return [
+            UserActivity(
+                *of,
+                runs=len(rows),
+                running=sum(row.status == "running" for row in rows),
+                last_started_at_ms=max(row.started_at_ms for row in rows),
+                sessions=len({row.session_id for row in rows}),
+            )
+            for of, rows in sorted(by_user.items())
+        ]
 
     async def audit_row(self, scope: Scope, run_id: str) -> AuditRow | None:
         row = self._tables["audit"].get(run_id)

@@ -29,7 +29,7 @@ def forge(made: World) -> None:
 
 async def limited(made: World, hard_tokens: int) -> None:
     limit = LimitRequest(scope="tenant", tenant="acme", hard_tokens=hard_tokens)
-    await made.layer.budgets.set(ADMIN_CALLER, limit, currency="USD")
+    await made.layer.budgets.set(ADMIN_CALLER, limit)
 
 
 def amounts(state: Any) -> list[Any]:

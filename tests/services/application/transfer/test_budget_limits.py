@@ -40,7 +40,7 @@ async def installation(folder: Path) -> AsyncIterator[World]:
 
 async def limited(made: World, tenant: str, **amounts: Any) -> None:
     expected = LimitRequest(scope="tenant", tenant=tenant, **amounts)
-    await made.layer.budgets.set(ADMIN_CALLER, expected, currency="USD")
+    await made.layer.budgets.set(ADMIN_CALLER, expected)
 
 
 async def spent(made: World, tenant: str, tokens: int) -> None:

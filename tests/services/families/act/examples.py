@@ -10,6 +10,7 @@ WHO = {
     "operation": "hook.register",
     "who": "ada",
     "token": "ci",
+    "token_id": "t_1",
     "transport": "http",
     "request_id": "q_1",
     "target": "mask",

@@ -1,0 +1,308 @@
+"""Records of the namespace loom.identity.commands."""
+
+# Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+from loomlog.schemas.generated.values import AccessToken, CommandEnvelope, TenantQuota
+from loomlog.schemas.records import Record
+
+
+class ChangeUser(Record, frozen=True, kw_only=True):
+    """Changes a user. A user that is disabled loses all tokens."""
+
+    SCHEMA: ClassVar[str] = "loom.identity.commands.ChangeUser"
+    CONTENT: ClassVar[Mapping[str, str]] = {"display_name": "text"}
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id; the tenant is empty for tokens of administrators."""
+    subject: str
+    """Subject of the user."""
+    display_name: str | None = None
+    """Name for people; null: as it is."""
+    access_mode: str | None = None
+    """tenant or isolated; null: as it is."""
+    status: str | None = None
+    """active or disabled; null: as it is."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "subject": self.subject,
+            "display_name": self.display_name,
+            "access_mode": self.access_mode,
+            "status": self.status,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            subject=value["subject"],
+            display_name=value["display_name"],
+            access_mode=value["access_mode"],
+            status=value["status"],
+        )
+
+
+class MintToken(Record, frozen=True, kw_only=True):
+    """Makes a token, or takes one whose text the operator has chosen."""
+
+    SCHEMA: ClassVar[str] = "loom.identity.commands.MintToken"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id; the tenant is empty for tokens of administrators."""
+    token: AccessToken
+    """The token."""
+    supersede_shared: bool = False
+    """Whether the shared token ends with it."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "token": self.token.to_avro(),
+            "supersede_shared": self.supersede_shared,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            token=AccessToken.from_avro(value["token"]),
+            supersede_shared=value["supersede_shared"],
+        )
+
+
+class NoteCredential(Record, frozen=True, kw_only=True):
+    """Notes that a value of a credential is stored, or removed. The value itself is never in the log."""
+
+    SCHEMA: ClassVar[str] = "loom.identity.commands.NoteCredential"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id; the tenant is empty for tokens of administrators."""
+    scope: str
+    """tenant, user or agent."""
+    name: str
+    """Name of the credential."""
+    version: int
+    """Number of this value, from 1; 0: the credential is removed."""
+    scope_id: str = ''
+    """Subject of the user or name of the agent; empty for the tenant."""
+    reference: str = ''
+    """Where the value is, outside of loomlog; empty: it is stored here."""
+    expires_at_ms: int = 0
+    """When it should be replaced, UTC milliseconds; 0: never."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "scope": self.scope,
+            "scope_id": self.scope_id,
+            "name": self.name,
+            "version": self.version,
+            "reference": self.reference,
+            "expires_at_ms": self.expires_at_ms,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            scope=value["scope"],
+            scope_id=value["scope_id"],
+            name=value["name"],
+            version=value["version"],
+            reference=value["reference"],
+            expires_at_ms=value["expires_at_ms"],
+        )
+
+
+class RegisterUser(Record, frozen=True, kw_only=True):
+    """Registers a user."""
+
+    SCHEMA: ClassVar[str] = "loom.identity.commands.RegisterUser"
+    CONTENT: ClassVar[Mapping[str, str]] = {"display_name": "text"}
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id; the tenant is empty for tokens of administrators."""
+    subject: str
+    """Subject of the user."""
+    access_mode: str
+    """tenant, or isolated: confined to its own subject."""
+    status: str
+    """active or disabled."""
+    display_name: str = ''
+    """Name for people."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "subject": self.subject,
+            "display_name": self.display_name,
+            "access_mode": self.access_mode,
+            "status": self.status,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            subject=value["subject"],
+            display_name=value["display_name"],
+            access_mode=value["access_mode"],
+            status=value["status"],
+        )
+
+
+class RemoveUser(Record, frozen=True, kw_only=True):
+    """Removes a user with all tokens."""
+
+    SCHEMA: ClassVar[str] = "loom.identity.commands.RemoveUser"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id; the tenant is empty for tokens of administrators."""
+    subject: str
+    """Subject of the user."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "subject": self.subject,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            subject=value["subject"],
+        )
+
+
+class RetireToken(Record, frozen=True, kw_only=True):
+    """Ends a token at once."""
+
+    SCHEMA: ClassVar[str] = "loom.identity.commands.RetireToken"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id; the tenant is empty for tokens of administrators."""
+    name: str
+    """Name of the token."""
+    def_id: str
+    """Id of the token."""
+    user: str = ''
+    """Registered user whose token it is; empty for a token of no user."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "name": self.name,
+            "user": self.user,
+            "def_id": self.def_id,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            name=value["name"],
+            user=value["user"],
+            def_id=value["def_id"],
+        )
+
+
+class RotateToken(Record, frozen=True, kw_only=True):
+    """Replaces a token by one with another text and all else alike."""
+
+    SCHEMA: ClassVar[str] = "loom.identity.commands.RotateToken"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id; the tenant is empty for tokens of administrators."""
+    name: str
+    """Name of the token."""
+    def_id: str
+    """Id of the token that is replaced."""
+    new_def_id: str
+    """Id of the new token."""
+    hashed: str
+    """HMAC-SHA256 of the new text under the pepper, hexadecimal."""
+    user: str = ''
+    """Registered user whose token it is; empty for a token of no user."""
+    suffix: str = ''
+    """First characters of the new text behind its prefix."""
+    grace_ms: int = 0
+    """How long the old text still gives access, milliseconds."""
+    expires_at_ms: int = 0
+    """When the new token ends by itself, UTC milliseconds; 0: never."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "name": self.name,
+            "user": self.user,
+            "def_id": self.def_id,
+            "new_def_id": self.new_def_id,
+            "hashed": self.hashed,
+            "suffix": self.suffix,
+            "grace_ms": self.grace_ms,
+            "expires_at_ms": self.expires_at_ms,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            name=value["name"],
+            user=value["user"],
+            def_id=value["def_id"],
+            new_def_id=value["new_def_id"],
+            hashed=value["hashed"],
+            suffix=value["suffix"],
+            grace_ms=value["grace_ms"],
+            expires_at_ms=value["expires_at_ms"],
+        )
+
+
+class SetQuota(Record, frozen=True, kw_only=True):
+    """Sets the bounds of a tenant, a user or a token."""
+
+    SCHEMA: ClassVar[str] = "loom.identity.commands.SetQuota"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id; the tenant is empty for tokens of administrators."""
+    scope: str
+    """tenant, user or key: what is bounded."""
+    quota: TenantQuota
+    """The bounds; without any the entry is removed."""
+    scope_id: str = ''
+    """Subject of the user or id of the token; empty for the tenant."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "scope": self.scope,
+            "scope_id": self.scope_id,
+            "quota": self.quota.to_avro(),
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            scope=value["scope"],
+            scope_id=value["scope_id"],
+            quota=TenantQuota.from_avro(value["quota"]),
+        )
+
+
+RECORDS = (
+    ChangeUser,
+    MintToken,
+    NoteCredential,
+    RegisterUser,
+    RemoveUser,
+    RetireToken,
+    RotateToken,
+    SetQuota,
+)
+Command = ChangeUser | MintToken | NoteCredential | RegisterUser | RemoveUser | RetireToken | RotateToken | SetQuota

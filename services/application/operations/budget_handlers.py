@@ -1,0 +1,89 @@
+"""The handlers of the operations on limits of what is spent, and on what was spent.
+
+Before: handlers.py. After: services/application/admin/budget_limits.py.
+"""
+
+from typing import TYPE_CHECKING
+
+from loomlog.projections.frames.frame_json import format_rfc3339
+from loomlog.services.application.admin.budget_limits import LimitRequest, LimitView
+from loomlog.services.application.answers.policies import Limit, LimitList, LimitRemoved, UsageReport
+from loomlog.services.application.bodies.models import LimitBody
+from loomlog.services.application.operations import budgets as api
+from loomlog.services.core.operations import Answer, Call, Handlers
+from loomlog.services.core.times import parse_time_ms
+
+if TYPE_CHECKING:
+    from loomlog.services.application.application import Application
+
+
+class BudgetHandlers:
+    """Carries out the operations; each is named like its operation."""
+
+    def __init__(self, application: "Application") -> None:
+        self._application = application
+
+    def by_operation(self) -> Handlers:
+        """Return the handler of each operation."""
+        return {api.LIST: self.list_all, api.SET: self.set, api.REMOVE: self.remove, api.REPORT: self.report}
+
+    async def list_all(self, call: Call[api.LimitListAll]) -> Answer[LimitList]:
+        views = await self._application.budgets.limits(call.principal, call.input.tenant)
+        return Answer(value={"limits": [_limit_json(view) for view in views]})
+
+    async def set(self, call: Call[LimitBody]) -> Answer[Limit]:
+        body = call.input
+        asked = LimitRequest(
+            scope=body.scope,
+            tenant=body.tenant_id or None,
+            scope_id=body.scope_id or "",
+            soft_tokens=body.soft_limit,
+            hard_tokens=body.hard_limit,
+            soft_micros=body.soft_limit_micros,
+            hard_micros=body.hard_limit_micros,
+            strict=bool(body.strict),
+        )
+        view, position = await self._application.budgets.set(call.principal, asked)
+        return Answer(value=_limit_json(view), positions=(position,))
+
+    async def remove(self, call: Call[api.LimitRemove]) -> Answer[LimitRemoved]:
+        asked = call.input
+        position = await self._application.budgets.remove(
+            call.principal, asked.scope, asked.tenant or None, asked.scope_id
+        )
+        return Answer(value={"removed": bool(position)}, positions=(position,) if position else ())
+
+    async def report(self, call: Call[api.UsageAsked]) -> Answer[UsageReport]:
+        asked = call.input
+        group_by = [name.strip() for name in (asked.group_by or api.DEFAULT_GROUP_BY).split(",") if name.strip()]
+        rows = await self._application.budgets.usage(
+            call.principal,
+            group_by,
+            tenant=asked.tenant,
+            since_ms=parse_time_ms("from", asked.since) if asked.since else None,
+            until_ms=parse_time_ms("to", asked.until) if asked.until else None,
+        )
+        return Answer(
+            value={"group_by": group_by, "from": asked.since or None, "to": asked.until or None, "rows": rows}
+        )
+
+
+def _limit_json(view: LimitView) -> Limit:
+    limit, account = view.limit, view.account
+    return {
+        "tenant_id": limit.tenant,
+        "scope": limit.scope,
+        "scope_id": limit.scope_id,
+        "soft_limit": limit.soft_tokens,
+        "hard_limit": limit.hard_tokens,
+        "used": account.used_tokens,
+        "reserved": account.reserved_tokens,
+        "strict": limit.strict,
+        "soft_limit_micros": limit.soft_micros,
+        "hard_limit_micros": limit.hard_micros,
+        "used_micros": account.used_micros,
+        "reserved_micros": account.reserved_micros,
+        "currency": limit.currency or None,
+        "updated_at": format_rfc3339(limit.at_ms),
+        "updated_by": limit.by,
+    }

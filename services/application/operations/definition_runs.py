@@ -1,0 +1,54 @@
+"""The operations between definitions and runs: the runs of a version, and blame. Pure.
+
+Before: __init__.py. After: definition_run_handlers.py carries them out.
+"""
+
+from loomlog.services.application import limits
+from loomlog.services.application.definition_json import Blame, DefinitionRuns
+from loomlog.services.application.operations.fields import Cursor, Limit, RunId, Status, TenantFilter
+from loomlog.services.core.access.rules import own_data, requires
+from loomlog.services.core.access.scopes import RUNS_READ, TENANT
+from loomlog.services.core.operations import AnyOperation, Effect, Http, Input, Operation
+from loomlog.services.families.definition.api_fields import TAG, DefinitionId
+from loomlog.services.families.definition.query_api import VERSION_PATH
+
+
+class RunsOfVersion(Input, frozen=True, kw_only=True):
+    """A page of the runs of a version."""
+
+    def_id: DefinitionId
+    status: Status = "all"
+    limit: Limit = limits.LIST_DEFAULT
+    cursor: Cursor = ""
+    tenant: TenantFilter = ""
+
+
+class BlamedRun(Input, frozen=True, kw_only=True):
+    """The run that is asked about."""
+
+    run_id: RunId
+
+
+LIST = Operation(
+    name="definition.list_runs",
+    summary="List the runs that are pinned to a version of an agent, newest first.",
+    input=RunsOfVersion,
+    output=DefinitionRuns,
+    access=requires(TENANT),
+    effect=Effect.READ,
+    tag=TAG,
+    unavailable_code="projection_unavailable",
+    http=(Http(route=f"GET {VERSION_PATH}/runs", id="list_definition_runs", takes_tenant=False),),
+)
+BLAME = Operation(
+    name="run.blame",
+    summary="Say which definition a run was pinned to, who made it and why, and who made it active and why.",
+    input=BlamedRun,
+    output=Blame,
+    access=own_data(RUNS_READ),
+    effect=Effect.READ,
+    tag=TAG,
+    unavailable_code="projection_unavailable",
+    http=(Http(route="GET /v1/runs/{run_id}/blame", id="get_blame", takes_tenant=False),),
+)
+DEFINITION_RUN_OPERATIONS: tuple[AnyOperation, ...] = (LIST, BLAME)

@@ -1,0 +1,230 @@
+"""`loomlog tokens`: tokens of any tenant, for administrators, over the API.
+
+    loomlog tokens create --name ci --tenant acme --scopes runs:create,runs:read
+    loomlog tokens import --name ci --tenant acme --scopes runs:read --copy-from-env CI_TOKEN
+    loomlog tokens rotate ci --grace-seconds 0
+    loomlog tokens retire ci
+    loomlog tokens ls
+
+The text of a new token is printed once, alone on the standard output with --text-only, so that it can be piped into a
+file or a store of secrets. A text that is chosen comes from the environment or the standard input, never from an
+argument, which every process of the machine can read.
+
+Before: services/cli/main.py. After: services/cli/http/api.py.
+"""
+
+import os
+import sys
+import uuid
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from loomlog.services.cli.commands import CommandGroup, run
+from loomlog.services.cli.errors import UsageError
+from loomlog.services.cli.http.api import ApiResponse, explain_pending
+from loomlog.services.cli.operations import IdempotencyKey
+from loomlog.services.cli.runs.runs import Json, open_api
+from loomlog.services.cli.terminal.output import (
+    DIM,
+    NAME,
+    WARNING,
+    console,
+    error_console,
+    fact_line,
+    print_json,
+    print_table,
+)
+
+PATH = "/v1/_operatortokendef"
+tokens_app = typer.Typer(
+    cls=CommandGroup, no_args_is_help=True, help="Tokens: create, import, rotate, retire, list, show."
+)
+Name = Annotated[str, typer.Option("--name", help="Name of the token, one in its tenant.")]
+Tenant = Annotated[str, typer.Option("--tenant", help="Tenant that the holder belongs to.")]
+Subject = Annotated[str, typer.Option("--subject", help="Subject of the holder; tok-<name> without it.")]
+Scopes = Annotated[str, typer.Option("--scopes", help="Scopes, with commas between.")]
+Expires = Annotated[str, typer.Option("--expires-at", metavar="TIME", help="When it ends by itself, RFC 3339.")]
+Supersede = Annotated[
+    bool, typer.Option("--supersede-shared", help="The shared token gives no access from now on; with substrate:admin.")
+]
+TextOnly = Annotated[bool, typer.Option("--text-only", help="Print the text of the token and nothing else.")]
+Token = Annotated[str, typer.Argument(metavar="TOKEN", help="Its name, or its id (tok_...).")]
+OfTenant = Annotated[str, typer.Option("--tenant", help="Tenant of the name, where several have it.")]
+
+
+@tokens_app.command("create")
+def create(
+    name: Name,
+    tenant: Tenant,
+    scopes: Scopes,
+    subject: Subject = "",
+    expires_at: Expires = "",
+    supersede_shared: Supersede = False,
+    text_only: TextOnly = False,
+    key: IdempotencyKey = "",
+    as_json: Json = False,
+) -> None:
+    """Make a token; its text is shown once."""
+    fields = _fields(name, tenant, scopes, subject, expires_at, supersede_shared=supersede_shared)
+    _print_made(_send({"op": "create", **fields}, key), text_only=text_only, as_json=as_json)
+
+
+@tokens_app.command("import")
+def import_token(
+    name: Name,
+    tenant: Tenant,
+    scopes: Scopes,
+    copy_from_env: Annotated[
+        str, typer.Option("--copy-from-env", metavar="NAME", help="Variable with the text; without: standard input.")
+    ] = "",
+    subject: Subject = "",
+    expires_at: Expires = "",
+    supersede_shared: Supersede = False,
+    key: IdempotencyKey = "",
+    as_json: Json = False,
+) -> None:
+    """Take a token whose text exists already, of 16 characters or more."""
+    text = os.environ.get(copy_from_env, "") if copy_from_env else sys.stdin.readline()
+    if not text.strip():
+        raise UsageError(f"there is no text: set {copy_from_env or 'it on the standard input'}.")
+    fields = _fields(name, tenant, scopes, subject, expires_at, supersede_shared=supersede_shared)
+    answer = _send({"op": "create", "import_token": text.strip(), **fields}, key)
+    answer.value.pop("token", None)
+    _print_made(answer, text_only=False, as_json=as_json)
+
+
+@tokens_app.command("rotate")
+def rotate(
+    token: Token,
+    tenant: OfTenant = "",
+    grace_seconds: Annotated[
+        int | None, typer.Option(min=0, help="How long the old text still gives access; 0: not at all.")
+    ] = None,
+    expires_at: Expires = "",
+    text_only: TextOnly = False,
+    key: IdempotencyKey = "",
+    as_json: Json = False,
+) -> None:
+    """Give a token a new text; the old one gives access for a while."""
+    more = {"grace_seconds": grace_seconds, "expires_at": expires_at or None}
+    body = {"op": "rotate", **_named(token, tenant), **{field: one for field, one in more.items() if one is not None}}
+    _print_made(_send(body, key), text_only=text_only, as_json=as_json)
+
+
+@tokens_app.command("retire")
+def retire(token: Token, tenant: OfTenant = "", key: IdempotencyKey = "", as_json: Json = False) -> None:
+    """End a token at once, with the streams that it has open."""
+    answer = _send({"op": "retire", **_named(token, tenant)}, key)
+    if as_json:
+        print_json({**answer.value, "position": answer.position or None})
+        return
+    value = answer.value
+    text = Text.assemble((value["name"], NAME), f" ({value['def_id']}) has ended", ("  event ", DIM), answer.position)
+    console().print(text)
+
+
+@tokens_app.command("ls")
+def list_tokens(tenant: OfTenant = "", as_json: Json = False) -> None:
+    """List the names of tokens."""
+    listing = run(_get(f"{PATH}/names", {"tenant_id": tenant} if tenant else {}))
+    if as_json:
+        print_json(listing)
+        return
+    if not listing["names"]:
+        console().print(Text("none", style=DIM))
+        return
+    rows = [
+        (
+            Text(row["name"], style=NAME),
+            row["tenant_id"],
+            row.get("active_def_id") or Text("none in force", style=WARNING),
+            str(row["version_count"]),
+            row["last_updated"],
+        )
+        for row in listing["names"]
+    ]
+    print_table(console(), ("name", "tenant", "in force", "made", "last"), rows)
+
+
+@tokens_app.command("show")
+def show(token: Token, tenant: OfTenant = "", as_json: Json = False) -> None:
+    """Show a token, or all tokens of a name, without texts."""
+    named = _named(token, tenant)
+    op = "get" if "def_id" in named else "list"
+    value = _send({"op": op, **named}, "").value
+    if as_json:
+        print_json(value)
+        return
+    for row in [value] if op == "get" else value["tokens"]:
+        _print_row(row)
+
+
+def _fields(
+    name: str, tenant: str, scopes: str, subject: str, expires_at: str, *, supersede_shared: bool
+) -> dict[str, Any]:
+    listed = [scope.strip() for scope in scopes.split(",") if scope.strip()]
+    fields: dict[str, Any] = {"name": name, "tenant_id": tenant, "scopes": listed}
+    more = {"subject": subject, "expires_at": expires_at, "supersede_shared": supersede_shared}
+    return fields | {field: value for field, value in more.items() if value}
+
+
+def _named(token: str, tenant: str) -> dict[str, str]:
+    if token.startswith("tok_"):
+        return {"def_id": token}
+    return {"name": token, **({"tenant_id": tenant} if tenant else {})}
+
+
+def _send(body: Mapping[str, Any], key: str) -> ApiResponse:
+    key = key or str(uuid.uuid4())
+
+    async def ask() -> ApiResponse:
+        with explain_pending(key):
+            async with open_api() as api:
+                return await api.request("POST", PATH, json=dict(body), headers={"Idempotency-Key": key})
+
+    return run(ask())
+
+
+async def _get(path: str, params: Mapping[str, str]) -> Any:
+    async with open_api() as api:
+        return (await api.request("GET", path, params=dict(params))).value
+
+
+def _print_made(answer: ApiResponse, *, text_only: bool, as_json: bool) -> None:
+    value = answer.value
+    if as_json:
+        print_json({**value, "position": answer.position or None})
+        return
+    if text_only:
+        if "token" not in value:
+            raise UsageError(value["warning"])
+        sys.stdout.write(value["token"] + "\n")
+        return
+    _print_row(value)
+    if "token" in value:
+        error_console().print(Text(value["warning"], style=WARNING))
+        sys.stdout.flush()
+        sys.stdout.write(value["token"] + "\n")
+
+
+def _print_row(row: Mapping[str, Any]) -> None:
+    out = console()
+    facts = {
+        "id": row["def_id"],
+        "name": row["name"],
+        "tenant": row["tenant_id"],
+        "subject": row["subject"],
+        "scopes": ", ".join(row["allowed_scopes"]),
+        "begins with": row.get("token_suffix", ""),
+        "made": f"{row['created_at']} by {row['created_by']}",
+        "expires": row.get("expires_at", ""),
+        "ends" if row["active"] else "ended": row.get("retired_at", ""),
+        "replaces": row.get("rotated_from", ""),
+        "old text ends": row.get("prior_retires_at", ""),
+    }
+    for name, value in facts.items():
+        if value:
+            out.print(fact_line(name, value))

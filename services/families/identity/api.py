@@ -1,0 +1,467 @@
+"""The operations on tokens, users and quotas, as transports offer them. Pure.
+
+Administrators make tokens of any tenant; operators register the users of theirs and give them tokens, whose scopes
+follow from the access mode. The text of a token is in one answer and nowhere else.
+
+Before: __init__.py. After: handlers.py carries them out.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Annotated, Literal
+
+from msgspec import UNSET, Meta, UnsetType
+
+from loomlog.services.core.access.rules import requires
+from loomlog.services.core.access.scopes import ADMIN, TENANT
+from loomlog.services.core.error_codes import STATUS_BY_CODE
+from loomlog.services.core.operations import (
+    PRINTABLE,
+    AnyOperation,
+    Effect,
+    Http,
+    Input,
+    McpTool,
+    NoInput,
+    NoOutput,
+    Operation,
+    Output,
+    Tag,
+)
+from loomlog.services.core.refusals import Refused
+from loomlog.services.families.identity import limits
+
+TAG = Tag(name="Access", description="Tokens, users and quotas: who may do what, taken back at once.")
+TOKEN_TOOL = "OperatorTokenDef"
+"""Name in the refusals of operations on tokens."""
+TEXT_MAX = 256
+Text = Annotated[str, Meta(max_length=TEXT_MAX, pattern=PRINTABLE)]
+"""A name or an id; decide.py says which characters it has."""
+
+# --- inputs ----------------------------------------------------------------------------------------------------------
+
+DefId = Annotated[Text | None, Meta(description="Id of the token.")]
+TokenName = Annotated[Text | None, Meta(description="Name of the token, instead.")]
+OfTenant = Annotated[Text | None, Meta(description="Tenant of the name; needed where two have it.")]
+ExpiresAt = Annotated[Text | None, Meta(description="When the token ends by itself, RFC 3339.")]
+
+
+class TokenCreate(Input, frozen=True, kw_only=True):
+    name: Annotated[Text, Meta(description="Name of the token, one in its tenant.")]
+    tenant_id: Annotated[Text, Meta(description="Tenant that the holder belongs to.")]
+    subject: Annotated[Text | None, Meta(description="Subject of the holder; absent: tok-<name>.")] = None
+    scopes: Annotated[
+        list[str],
+        Meta(min_length=1, max_length=limits.SCOPES_MAX, description="Scopes of access; there are none by default."),
+    ]
+    expires_at: ExpiresAt = None
+    import_token: Annotated[
+        Annotated[
+            str,
+            Meta(
+                min_length=limits.IMPORTED_CHARACTERS_MIN,
+                max_length=limits.IMPORTED_CHARACTERS_MAX,
+                pattern=PRINTABLE,
+            ),
+        ]
+        | None,
+        Meta(description="Text that the token is to have; absent: a random one."),
+    ] = None
+    supersede_shared: Annotated[
+        bool, Meta(description="Whether the shared token gives no access from now on; for administrators.")
+    ] = False
+
+
+class TokenRotate(Input, frozen=True, kw_only=True):
+    def_id: DefId = None
+    name: TokenName = None
+    tenant_id: OfTenant = None
+    grace_seconds: Annotated[
+        Annotated[int, Meta(ge=0, le=limits.GRACE_MS_MAX // 1000)] | None,
+        Meta(description="How long the old text still gives access; absent: as the settings say; 0: not at all."),
+    ] = None
+    expires_at: ExpiresAt = None
+
+
+class TokenRetire(Input, frozen=True, kw_only=True):
+    def_id: DefId = None
+    name: TokenName = None
+    tenant_id: OfTenant = None
+    retired: Annotated[bool, Meta(description="True: a token that has ended does not come back.")] = True
+
+
+class TokenGet(Input, frozen=True, kw_only=True):
+    def_id: Annotated[Text, Meta(description="Id of the token.")]
+
+
+class TokenList(Input, frozen=True, kw_only=True):
+    name: Annotated[Text, Meta(description="Name of the tokens.")]
+    tenant_id: OfTenant = None
+
+
+class TokenNamesList(Input, frozen=True, kw_only=True):
+    tenant_id: Annotated[Text, Meta(description="Tenant of the tokens; absent: all of them.")] = ""
+
+
+Subject = Annotated[Text, Meta(description="Subject of the user: 1 to 64 letters, digits, _ and -.")]
+DisplayName = Annotated[
+    Annotated[str, Meta(max_length=limits.DISPLAY_NAME_CHARACTERS_MAX, pattern=PRINTABLE)] | None,
+    Meta(description="Name for people; encrypted where content is."),
+]
+AccessMode = Annotated[
+    Literal["tenant", "isolated"] | None,
+    Meta(description="tenant: sees what the tenant has; isolated: confined to its own data."),
+]
+Status = Annotated[Literal["active", "disabled"] | None, Meta(description="active, or disabled: without any token.")]
+
+
+class UserRegister(Input, frozen=True, kw_only=True):
+    subject: Subject
+    display_name: DisplayName = None
+    access_mode: AccessMode = None
+    status: Status = None
+
+
+class UserChange(Input, frozen=True, kw_only=True):
+    subject: Subject
+    display_name: DisplayName = None
+    access_mode: AccessMode = None
+    status: Status = None
+
+
+class UserNamed(Input, frozen=True, kw_only=True):
+    subject: Subject
+
+
+class UserTokenMint(Input, frozen=True, kw_only=True):
+    subject: Subject
+    name: Annotated[Text | None, Meta(description="Name of the token; absent: one is made.")] = None
+    expires_at: ExpiresAt = None
+
+
+class UserTokenNamed(Input, frozen=True, kw_only=True):
+    subject: Subject
+    def_id: Annotated[Text, Meta(description="Id of the token.")]
+
+
+Bound = Annotated[int, Meta(ge=0, le=limits.QUOTA_MAX)] | None
+"""A quota; None: there is none."""
+
+
+class QuotaPut(Input, frozen=True, kw_only=True):
+    scope: Annotated[Literal["tenant", "user", "key"], Meta(description="What is bounded: tenant, user or token.")]
+    scope_id: Annotated[
+        str, Meta(max_length=128, pattern=PRINTABLE, description="Subject of the user, or id of the token.")
+    ] = ""
+    runs_at_once: Annotated[Bound, Meta(description="Top-level runs that work at once.")] = None
+    runs_per_minute: Annotated[Bound, Meta(description="Top-level runs that start in a minute.")] = None
+    calls_per_minute: Annotated[Bound, Meta(description="Requests in a minute, of each API process.")] = None
+    open_streams: Annotated[Bound, Meta(description="Event streams open at once, of each API process.")] = None
+    users: Annotated[Bound, Meta(description="Registered users; of a tenant only.")] = None
+    tokens: Annotated[Bound, Meta(description="Tokens in force; of a tenant only.")] = None
+
+
+# --- answers ---------------------------------------------------------------------------------------------------------
+
+Time = Annotated[str, Meta(description="RFC 3339, with nanoseconds.")]
+
+
+class TokenRow(Output, frozen=True, kw_only=True):
+    """A token without its text; what does not apply is absent."""
+
+    def_id: str
+    name: str
+    tenant_id: str
+    subject: str
+    allowed_scopes: list[str]
+    created_at: Time
+    created_by: str
+    created_by_agent_id: Annotated[str, Meta(description="Always empty: agents make no tokens.")] = ""
+    retired: Annotated[bool, Meta(description="It gives no access any more, or will not after its grace.")]
+    active: Annotated[bool, Meta(description="Its text gives access now.")]
+    token_suffix: Annotated[str, Meta(description="The first characters behind lct_.")] | UnsetType = UNSET
+    rotated_from: str | UnsetType = UNSET
+    retired_at: Time | UnsetType = UNSET
+    expires_at: Time | UnsetType = UNSET
+    imported: bool | UnsetType = UNSET
+
+
+class TokenMade(TokenRow, frozen=True, kw_only=True):
+    """A new token. A repeated request has no text: the first answer had it."""
+
+    token: Annotated[str, Meta(description="Its text, here and nowhere else.")] | UnsetType = UNSET
+    prior_retires_at: Annotated[str, Meta(description="When the text before the rotation ends.")] | UnsetType = UNSET
+    warning: str
+
+
+class TokenRetiredAnswer(Output, frozen=True, kw_only=True):
+    def_id: str
+    name: str
+    retired: bool
+
+
+class TokenVersions(Output, frozen=True, kw_only=True):
+    name: str
+    tokens: Annotated[list[TokenRow], Meta(description="The newest first.")]
+
+
+class TokenNamesRow(Output, frozen=True, kw_only=True):
+    """A name with its tokens; the last two are absent when none gives access."""
+
+    name: str
+    tenant_id: str
+    version_count: int
+    live_version_count: int
+    latest_version: int
+    last_updated: Time
+    active_def_id: str | UnsetType = UNSET
+    active_retired: bool | UnsetType = UNSET
+
+
+class TokenNames(Output, frozen=True, kw_only=True):
+    names: list[TokenNamesRow]
+
+
+class RegisteredUser(Output, frozen=True, kw_only=True):
+    tenant_id: str
+    subject: str
+    display_name: str
+    access_mode: str
+    status: str
+    created_at: Time
+    created_by: str
+
+
+class UserTokenMade(Output, frozen=True, kw_only=True):
+    """A new token of a user. A repeated request has no text: the first answer had it."""
+
+    def_id: str
+    token: Annotated[str, Meta(description="Its text, here and nowhere else.")] | UnsetType = UNSET
+    token_suffix: str
+    name: str
+    scopes: list[str]
+    created_at: Time
+    expires_at: Time | UnsetType = UNSET
+    warning: str
+
+
+class UserTokenRow(Output, frozen=True, kw_only=True):
+    def_id: str
+    name: str
+    scopes: list[str]
+    created_at: Time
+    expires_at: Time | UnsetType = UNSET
+    retired_at: Time | UnsetType = UNSET
+    active: bool
+
+
+class UserTokens(Output, frozen=True, kw_only=True):
+    subject: str
+    tokens: Annotated[list[UserTokenRow], Meta(description="The newest first.")]
+
+
+class UserTokenRevoked(Output, frozen=True, kw_only=True):
+    def_id: str
+    retired_at: Time
+
+
+class QuotaRow(Output, frozen=True, kw_only=True):
+    """Bounds of a tenant, a user or a token; what has none is absent."""
+
+    scope: str
+    scope_id: str
+    runs_at_once: int | UnsetType = UNSET
+    runs_per_minute: int | UnsetType = UNSET
+    calls_per_minute: int | UnsetType = UNSET
+    open_streams: int | UnsetType = UNSET
+    users: int | UnsetType = UNSET
+    tokens: int | UnsetType = UNSET
+
+
+class QuotaList(Output, frozen=True, kw_only=True):
+    tenant_id: str
+    quotas: list[QuotaRow]
+
+
+# --- operations ------------------------------------------------------------------------------------------------------
+
+
+def _as_tool_refusal(refused: Refused) -> Refused:
+    """Return a refusal of an operation on tokens with the code tool_refused and its own as the reason."""
+    if STATUS_BY_CODE.get(refused.code) == 503:  # nothing is wrong with the request
+        return refused
+    reason = refused.details.get("refusal", refused.code)
+    return Refused("tool_refused", refused.message, details={"tool": TOKEN_TOOL, "reason": reason})
+
+
+_operation = partial(Operation, tag=TAG, unavailable_code="identity_unavailable")
+_route = Http(
+    route="POST /v1/_operatortokendef",
+    id="change_token",
+    summary="Create, rotate, retire or read a token.",
+    body_name="OperatorTokenOperation",
+    example={"op": "list", "name": "ci"},
+    takes_tenant=False,
+    refusal_statuses=(422, 503),
+)
+
+
+def _of_tokens(op: str) -> Callable[..., AnyOperation]:
+    """Return what declares an operation on tokens, which all share a route and a tool."""
+    return partial(
+        _operation,
+        name=f"identity.{op}_token",
+        access=requires(ADMIN),
+        http=(replace(_route, op=op),),
+        mcp=(McpTool(tool=TOKEN_TOOL.lower(), op=op),),
+        refused=_as_tool_refusal,
+    )
+
+
+CREATE_TOKEN = _of_tokens("create")(
+    summary="Make a token, or take one whose text is chosen.",
+    input=TokenCreate,
+    output=TokenMade,
+    effect=Effect.WRITE,
+)
+ROTATE_TOKEN = _of_tokens("rotate")(
+    summary="Give a token a new text; the old one gives access for a while.",
+    input=TokenRotate,
+    output=TokenMade,
+    effect=Effect.WRITE,
+)
+RETIRE_TOKEN = _of_tokens("retire")(
+    summary="End a token at once.", input=TokenRetire, output=TokenRetiredAnswer, effect=Effect.WRITE
+)
+GET_TOKEN = _of_tokens("get")(
+    summary="Get a token, without its text.", input=TokenGet, output=TokenRow, effect=Effect.READ
+)
+LIST_TOKENS = _of_tokens("list")(
+    summary="List the tokens of a name.", input=TokenList, output=TokenVersions, effect=Effect.READ
+)
+TOKEN_NAMES = _operation(
+    name="identity.token_names",
+    summary="List the names of tokens, with the number of tokens that each has had.",
+    input=TokenNamesList,
+    output=TokenNames,
+    access=requires(ADMIN),
+    effect=Effect.READ,
+    http=(Http(route="GET /v1/_operatortokendef/names", id="list_token_names", takes_tenant=False),),
+)
+
+_user_operation = partial(
+    _operation,
+    access=requires(TENANT),
+    invalid_code="invalid_body",
+    field_codes={
+        "subject": "missing_subject",
+        "access_mode": "invalid_access_mode",
+        "status": "invalid_status",
+    },
+    missing_codes={"subject": "missing_subject"},
+)
+REGISTER_USER = _user_operation(
+    name="identity.register_user",
+    summary="Register a user.",
+    input=UserRegister,
+    output=RegisteredUser,
+    effect=Effect.WRITE,
+    http=(
+        Http(
+            route="POST /v1/_users",
+            id="register_user",
+            status=201,
+            example={"subject": "ada", "access_mode": "isolated"},
+            refusal_statuses=(409,),
+        ),
+    ),
+)
+CHANGE_USER = _user_operation(
+    name="identity.change_user",
+    summary="Change a user; one that is disabled loses all tokens.",
+    input=UserChange,
+    output=RegisteredUser,
+    effect=Effect.WRITE,
+    http=(Http(route="PATCH /v1/_users/{subject}", id="change_user", refusal_statuses=(404,)),),
+)
+REMOVE_USER = _user_operation(
+    name="identity.remove_user",
+    summary="Remove a user and all tokens of that user.",
+    input=UserNamed,
+    output=NoOutput,
+    effect=Effect.WRITE,
+    http=(Http(route="DELETE /v1/_users/{subject}", id="remove_user", status=204, refusal_statuses=(404,)),),
+)
+MINT_USER_TOKEN = _user_operation(
+    name="identity.mint_user_token",
+    summary="Make a token of a user, with the scopes of the access mode.",
+    input=UserTokenMint,
+    output=UserTokenMade,
+    effect=Effect.WRITE,
+    http=(
+        Http(
+            route="POST /v1/_users/{subject}/tokens",
+            id="mint_user_token",
+            status=201,
+            body_optional=True,
+            refusal_statuses=(404, 409),
+        ),
+    ),
+)
+LIST_USER_TOKENS = _user_operation(
+    name="identity.list_user_tokens",
+    summary="List the tokens of a user, without their texts.",
+    input=UserNamed,
+    output=UserTokens,
+    effect=Effect.READ,
+    http=(Http(route="GET /v1/_users/{subject}/tokens", id="list_user_tokens", refusal_statuses=(404,)),),
+)
+REVOKE_USER_TOKEN = _user_operation(
+    name="identity.revoke_user_token",
+    summary="End a token of a user at once.",
+    input=UserTokenNamed,
+    output=UserTokenRevoked,
+    effect=Effect.WRITE,
+    http=(Http(route="DELETE /v1/_users/{subject}/tokens/{def_id}", id="revoke_user_token", refusal_statuses=(404,)),),
+)
+LIST_QUOTAS = _operation(
+    name="identity.list_quotas",
+    summary="List the quotas of a tenant, of its users and of its tokens.",
+    input=NoInput,
+    output=QuotaList,
+    access=requires(TENANT),
+    effect=Effect.READ,
+    http=(Http(route="GET /v1/_quotas", id="list_quotas"),),
+)
+SET_QUOTA = _operation(
+    name="identity.set_quota",
+    summary="Set the quota of a tenant, a user or a token; without any bound it is removed.",
+    input=QuotaPut,
+    output=QuotaRow,
+    access=requires(ADMIN),
+    effect=Effect.WRITE,
+    http=(
+        Http(
+            route="PUT /v1/_quotas",
+            id="set_quota",
+            example={"scope": "tenant", "runs_at_once": 20},
+        ),
+    ),
+)
+OPERATIONS = (
+    CREATE_TOKEN,
+    ROTATE_TOKEN,
+    RETIRE_TOKEN,
+    GET_TOKEN,
+    LIST_TOKENS,
+    TOKEN_NAMES,
+    REGISTER_USER,
+    CHANGE_USER,
+    REMOVE_USER,
+    MINT_USER_TOKEN,
+    LIST_USER_TOKENS,
+    REVOKE_USER_TOKEN,
+    LIST_QUOTAS,
+    SET_QUOTA,
+)

@@ -1,0 +1,44 @@
+"""Identities in a process: opened once.
+
+Before: services/families/opening.py. After: handlers.py; services/application/authentication.py asks the directory.
+"""
+
+from dataclasses import dataclass
+
+from loomlog.connectors.configuration.driver_options import installation_key
+from loomlog.connectors.configuration.load import ProcessConfiguration
+from loomlog.services.families.identity.directory import Directory
+from loomlog.services.families.identity.handlers import IdentityHandlers
+from loomlog.services.families.identity.limits import GRACE_S_DEFAULT
+from loomlog.services.families.identity.tokens import Peppers, peppers_of
+from loomlog.services.families.installation import InstallationCommands
+from loomlog.services.families.opening import FamilyContext, FamilyServices
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdentityOptions:
+    """What a process says of identities. `peppers` None: no token can be made."""
+
+    peppers: Peppers | None = None
+    grace_s: int = GRACE_S_DEFAULT
+
+
+def read_options(loaded: ProcessConfiguration) -> IdentityOptions:
+    """Return the options of a process. Raises Permanent for a secret key that is none."""
+    settings = loaded.settings
+    return IdentityOptions(
+        peppers=peppers_of(settings.operator_token_pepper, installation_key(settings)),
+        grace_s=settings.operator_token_rotation_grace_seconds,
+    )
+
+
+def open_family(context: FamilyContext) -> FamilyServices:
+    """Open identities."""
+    options, replicas = context.options(IdentityOptions), context.parts.replicas
+    commands = context.find(InstallationCommands) or InstallationCommands(context.commands, replicas)
+    directory = Directory(replicas, options.peppers, clock_ms=context.clock_ms)
+    handlers = IdentityHandlers(
+        commands, directory, decrypt=context.decrypt, grace_s=options.grace_s, clock_ms=context.clock_ms
+    )
+    context.provide(directory, handlers)
+    return FamilyServices(handlers=handlers.by_operation())
