@@ -106,7 +106,6 @@ UNSUPPORTED_SETTINGS: Mapping[str, str] = {
         "minted tokens and credentials",
         "AUTH_CACHE_TTL_SECONDS AUTH_VERBOSE",
     ),
-    **_map_names("the audit file (the log is the audit here)", "AUDIT_LOG_PATH"),
     **_map_names("storage backends", "STORAGE_BACKEND PG_AUTOMIGRATE PGVECTOR_ENABLED SQLITE_VEC_PATH"),
     **_map_names(
         "databases in Postgres (those of memory are SQLite in the log here)", "PG_DSN SHARED_SCHEMAS", prefix="SQLMEM_"

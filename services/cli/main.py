@@ -98,7 +98,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "log.dead_letters:dead_letters_app",
         "Dead letters (records that could not be handled): list, show, replay and acknowledge them.",
     ),
-    "audit": ("log.audit:audit_app", "Is the log what was written and signed?"),
+    "audit": ("log.audit:audit_app", "Who did what, and is the log what was written and signed?"),
     "subjects": ("admin.subjects:subjects_app", "Subjects with encrypted content, and erasing a subject."),
     "presets": ("admin.presets:presets_app", "Show the configuration layers that come with the program."),
     "env-template": (
@@ -138,6 +138,7 @@ FAMILY_COMMANDS: Mapping[str, str] = {
 WRITTEN_GROUPS: Mapping[str, str] = {
     "access": "access",
     "agent": "agents",
+    "act": "audit",
     "aggregate": "repair",
     "audit": "audit",
     "budget": "limits",

@@ -42,6 +42,29 @@ declare namespace Api {
   interface AcknowledgeLetterBody {
     reason?: string;
   }
+  interface ActPage {
+    acts: ActShown[];
+    next: string;
+  }
+  interface ActShown {
+    act_id: string;
+    at: string;
+    tenant_id: string;
+    who: string;
+    token: string;
+    token_id: string;
+    transport: string;
+    request_id: string;
+    what: string;
+    target: string;
+    outcome: string;
+    code?: string;
+    count?: number;
+    ended_at?: string;
+    request?: Record<string, any> | any[] | string | number | boolean | null;
+    before?: Record<string, any> | any[] | string | number | boolean | null;
+    after?: Record<string, any> | any[] | string | number | boolean | null;
+  }
   interface ActiveDefinition {
     kind: string;
     name: string;
@@ -830,6 +853,19 @@ declare namespace Api {
     confirm?: string | null;
     reason?: string | null;
   }
+  interface ErasureReceipt {
+    erasure_id: string;
+    tenant: string;
+    subject: string;
+    at: string;
+    by: string;
+    reason: string;
+    complete: boolean;
+    deleted: Record<string, number>;
+    positions: string[];
+    public_key: string;
+    signature: string;
+  }
   interface ErasureRecord {
     erasure_id: string;
     at: string;
@@ -852,6 +888,8 @@ declare namespace Api {
     cancelled_runs?: string[];
     tier2_uncovered?: UncoveredContent;
     incomplete?: string[];
+    complete?: boolean;
+    receipt?: ErasureReceipt;
   }
   interface Error {
     code: string;
@@ -3099,6 +3137,7 @@ declare namespace Api {
     | ["GET", `/v1/_approvals/${string}/${string}`, Approval, any]
     | ["POST", `/v1/_approvals/${string}/${string}/approve`, ApprovalVoted, ApprovalApprove]
     | ["POST", `/v1/_approvals/${string}/${string}/deny`, ApprovalVoted, ApprovalDeny]
+    | ["GET", `/v1/_audit`, ActPage, any]
     | ["GET", `/v1/_audit/checkpoints`, CheckpointList, any]
     | ["POST", `/v1/_audit/verify`, string, VerifyBody]
     | ["GET", `/v1/_callback`, AggregatePage, any]

@@ -77,6 +77,7 @@ async def answer_message(service: Service, caller: Caller, request: Request) -> 
     """Answer one message."""
     is_stateless = request.headers.get(REVISION_HEADER, "") in STATELESS_REVISIONS
     message = Message(None, "", {})
+    current_request.get().transport = "mcp"
     try:
         _check_origin(service, request)
         message = parse_message(await raw_body(request, limit=BODY_MAX))
