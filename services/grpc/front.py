@@ -256,7 +256,9 @@ def begin_request(context: Context) -> tuple[RequestContext, Mapping[str, str]]:
     """Make the request the current one of this task; returns it with its metadata that is text."""
     sent = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
     name = sent.get("x-request-id", "")
-    request = RequestContext(request_id=name if REQUEST_ID.match(name) else f"q_{secrets.token_hex(8)}")
+    request = RequestContext(
+        request_id=name if REQUEST_ID.match(name) else f"q_{secrets.token_hex(8)}", transport="grpc"
+    )
     current_request.set(request)
     log_fields.set({"request_id": request.request_id})
     return request, sent
