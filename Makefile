@@ -19,7 +19,7 @@ ORIGINAL ?=
 PICTURES ?=
 TYPESCRIPT := 5.9.3
 
-.PHONY: help run up down demo test check check-web format schemas bench bench-takeover bench-parked bench-entities bench-definitions bench-memory bench-channels bench-projections bench-sign-in bench-peers bench-smoke bench-original bench-deaths bench-scale bench-web screenshots diagram flame figures chaos simulate lock clean
+.PHONY: help run up down demo test check check-web format schemas bench bench-takeover bench-parked bench-entities bench-definitions bench-memory bench-channels bench-projections bench-sign-in bench-peers bench-smoke bench-original bench-deaths bench-scale bench-web bench-protocols screenshots diagram flame figures chaos simulate lock clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -133,6 +133,9 @@ bench-scale: $(TOOLS) ## measure how the figures change with partitions, runs, s
 
 bench-web: $(TOOLS) ## measure the web page in Chromium: first paint, a run of 5,000 events, tokens, tabs, a list of 100,000 runs (4 minutes; PARTS=paint,run)
 	@$(BIN)/python -m tests.benchmarks.web $(if $(PARTS),--parts $(PARTS))
+
+bench-protocols: $(TOOLS) ## measure A3x2 over gRPC beside HTTP, at 16 and 64 runs in flight (4 minutes)
+	@$(BIN)/python -m tests.benchmarks.protocols
 
 screenshots: $(TOOLS) ## take the pictures of the web page in docs/figures, light and dark (PICTURES="run timeline"; look at each afterwards)
 	@$(BIN)/python -m tests.browser.screenshots $(PICTURES)

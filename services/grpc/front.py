@@ -141,7 +141,7 @@ class Front:
             fields = {row.names.get(name, name): value for name, value in asked.items()}
             if row.own_tenant:
                 fields["tenant"] = caller.tenant
-            answer = await self._joined_pages(row, caller, dict(row.fields(fields) if row.fields else fields))
+            answer = await self.all_pages(row, caller, row.fields(fields) if row.fields else fields)
             await _send_positions(rpc.context, answer)
             value = _plain(answer.value)
             shown = row.answer(value) if row.answer is not None else value
@@ -149,7 +149,8 @@ class Front:
 
         return work
 
-    async def _joined_pages(self, row: Rpc, caller: Caller, fields: dict[str, Any]) -> Answer[Any]:
+    async def all_pages(self, row: Rpc, caller: Caller, fields: Mapping[str, Any]) -> Answer[Any]:
+        """Return the answer of an operation; of a list all pages, up to PAGES_MAX. Raises Refused."""
         answer = await self.request(row.operation, caller, fields)
         cursor = answer.value["next"] if row.pages else None
         for _ in range(PAGES_MAX):
@@ -170,7 +171,9 @@ class Front:
                 raise Refused("bad_request", "input_json: expected an object with op")
             try:
                 op = fields.pop("op", None)
-                chosen = find_operation(op, {name: one.operation for name, one in targets.items()}, code="unknown_op")
+                # Some operations of a tool are for agents alone: their handlers are in the runtimes.
+                served = {name: one.operation for name, one in targets.items() if self._serves(one.operation)}
+                chosen = find_operation(op, served, code="unknown_op")
                 answer = await self.request(chosen, rpc.caller, own_scope(fields, rpc.caller))
             except Refused as refused:
                 if not refusals.is_tool_refusal(refused):
@@ -196,6 +199,9 @@ class Front:
     async def request(self, operation: AnyOperation, caller: Caller, fields: Mapping[str, Any]) -> Answer[Any]:
         """Carry out an operation. Raises Refused."""
         return await self._dispatch(operation).request(operation, caller, fields)
+
+    def _serves(self, operation: AnyOperation) -> bool:
+        return operation in self._dispatch(operation).handlers
 
     def _dispatch(self, operation: AnyOperation) -> Dispatch:
         if operation in OF_PROCESS:

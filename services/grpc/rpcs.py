@@ -103,6 +103,11 @@ def _resumed(done: Values) -> Values:
     return {"status": done["state"], "resumed_run_count": done["resumed_runs_count"]}
 
 
+def _examined(report: Values) -> Values:
+    """Our residue counts the scopes, that of the messages names them."""
+    return {**report, **{name: {**report[name], "scopes": ()} for name in ("residue", "tier3_residue")}}
+
+
 def _descriptor(file: Values) -> Values:
     return {
         **file,
@@ -168,8 +173,8 @@ RPCS: tuple[Rpc, ...] = (
         fields=_usage_groups,
     ),
     Rpc(name="TokenLimit", operation=own.APPLY_LIMIT),
-    Rpc(name="ErasureReport", operation=erasure.REPORT, own_tenant=True),
-    Rpc(name="ErasureExecute", operation=erasure.ERASE, own_tenant=True),
+    Rpc(name="ErasureReport", operation=erasure.REPORT, own_tenant=True, answer=_examined),
+    Rpc(name="ErasureExecute", operation=erasure.ERASE, own_tenant=True, answer=_examined),
     Rpc(name="Health", operation=own.GET_HEALTH),
     Rpc(name="Config", operation=own.SHOW_CONFIGURATION),
     Rpc(name="ResolveProbe", operation=process.PROBE_PROVIDERS),
