@@ -22,6 +22,7 @@ import orjson
 from pydantic import ValidationError
 
 from loomlog.projections.frames.frame import SESSION_STRIDE
+from loomlog.services.api import open_access
 from loomlog.services.api.event_stream import ChunkStream
 from loomlog.services.api.request_shares import Takes
 from loomlog.services.application.bodies.models import MessageBody, RunBody, to_run_request
@@ -72,9 +73,11 @@ def stream_handler(front: Front, row: StreamRpc) -> "grpc.RpcMethodHandler[bytes
         opened = await row.open(front, rpc)
         release_stream = rpc.slots.hand_over_stream()
         rpc.slots.release()  # what remains is the stream: others may be handled meanwhile
+        let_go = front.service.open_access.hold(rpc.caller, lambda: opened.chunks.close(open_access.ENDED))
         try:
             await _send_all(opened, rpc.context)
         finally:
+            let_go()
             release_stream()
             opened.chunks.close()
 
@@ -94,6 +97,8 @@ async def _send_all(opened: OpenStream, context: Context) -> None:
                     await context.write(message)
         except TimeoutError as error:
             raise Refused("request_timeout", f"not all was read within {WRITE_WAIT_S:g} s") from error
+    if opened.chunks.end_reason == open_access.ENDED:
+        raise Refused("unauthorized", open_access.ENDED)
     if opened.chunks.end_reason not in (ENDED, CLIENT_LEFT):
         text = f"the stream has ended: {opened.chunks.end_reason}; go on with StreamRun after the last seq"
         raise Refused("not_yet", text, retry_after_s=RETRY_SOON_S)
