@@ -33,7 +33,7 @@ from loomlog.services.api.service import OF_PROCESS, Service
 from loomlog.services.application.application import Application, clock_ms, new_token
 from loomlog.services.application.authentication import require_access
 from loomlog.services.application.dispatch import Dispatch
-from loomlog.services.application.errors import key_reused, share_refusal, stopping_error, unavailable
+from loomlog.services.application.errors import bad_request, key_reused, share_refusal, stopping_error, unavailable
 from loomlog.services.application.request_context import RequestContext, current_request
 from loomlog.services.application.runs.requests import check_idempotency_key
 from loomlog.services.core.access.decide import Caller
@@ -45,7 +45,7 @@ from loomlog.services.core.shares import ShareExhausted
 from loomlog.services.grpc import refusals
 from loomlog.services.grpc.messages import message_class, parse, read_json, service_descriptor, to_fields, to_message
 from loomlog.services.grpc.operations import GET_HEALTH, GrpcOperations
-from loomlog.services.grpc.rpcs import RPCS, TOOL_RPCS, Rpc, ToolTarget, tool_targets
+from loomlog.services.grpc.rpcs import RPCS, RPCS_WITH_OP, TOOL_RPCS, Rpc, ToolTarget, tool_targets
 from loomlog.services.stream.entities.answers import CommandReused
 
 log = logging.getLogger(__name__)
@@ -91,6 +91,8 @@ class Front:
             if row.operation == GET_HEALTH:
                 takes = Takes.NOTHING
             answers = self.answers(name, access, takes, work, missing=row.missing)
+        elif (rows := RPCS_WITH_OP.get(name)) is not None:
+            answers = self.answers(name, None, Takes.REQUEST, self._by_op(rows))
         elif name in TOOL_RPCS and (targets := tool_targets(name)):
             answers = self.answers(name, None, Takes.REQUEST, self._tool(targets))
         else:
@@ -138,7 +140,7 @@ class Front:
 
         async def work(rpc: Incoming) -> bytes:
             asked, caller = to_fields(rpc.message), rpc.caller
-            fields = {row.names.get(name, name): value for name, value in asked.items()}
+            fields = {row.names.get(name, name): value for name, value in asked.items() if name in (row.takes or asked)}
             if row.own_tenant:
                 fields["tenant"] = caller.tenant
             answer = await self.all_pages(row, caller, row.fields(fields) if row.fields else fields)
@@ -146,6 +148,17 @@ class Front:
             value = _plain(answer.value)
             shown = row.answer(value) if row.answer is not None else value
             return to_message(kind, {**asked, **shown}).SerializeToString()
+
+        return work
+
+    def _by_op(self, rows: Mapping[str, Rpc]) -> Work:
+        works = {op: self._operation(row) for op, row in rows.items()}
+
+        async def work(rpc: Incoming) -> bytes | None:
+            op = getattr(rpc.message, "op")  # noqa: B009 - mypy knows no fields
+            if op not in works:
+                raise bad_request(f"op: expected one of {', '.join(sorted(works))}")
+            return await works[op](rpc)
 
         return work
 
@@ -243,7 +256,9 @@ def begin_request(context: Context) -> tuple[RequestContext, Mapping[str, str]]:
     """Make the request the current one of this task; returns it with its metadata that is text."""
     sent = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
     name = sent.get("x-request-id", "")
-    request = RequestContext(request_id=name if REQUEST_ID.match(name) else f"q_{secrets.token_hex(8)}")
+    request = RequestContext(
+        request_id=name if REQUEST_ID.match(name) else f"q_{secrets.token_hex(8)}", transport="grpc"
+    )
     current_request.set(request)
     log_fields.set({"request_id": request.request_id})
     return request, sent

@@ -42,6 +42,29 @@ declare namespace Api {
   interface AcknowledgeLetterBody {
     reason?: string;
   }
+  interface ActPage {
+    acts: ActShown[];
+    next: string;
+  }
+  interface ActShown {
+    act_id: string;
+    at: string;
+    tenant_id: string;
+    who: string;
+    token: string;
+    token_id: string;
+    transport: string;
+    request_id: string;
+    what: string;
+    target: string;
+    outcome: string;
+    code?: string;
+    count?: number;
+    ended_at?: string;
+    request?: Record<string, any> | any[] | string | number | boolean | null;
+    before?: Record<string, any> | any[] | string | number | boolean | null;
+    after?: Record<string, any> | any[] | string | number | boolean | null;
+  }
   interface ActiveDefinition {
     kind: string;
     name: string;
@@ -679,6 +702,7 @@ declare namespace Api {
     from: string | null;
     to: string;
     changes: FieldChange[];
+    output_change?: OutputChange;
   }
   interface DefinitionDrawn {
     name: string;
@@ -806,12 +830,12 @@ declare namespace Api {
     channel?: string | null;
     scope?: ("agent" | "user" | "tenant" | "global") | null;
     key?: string | null;
-    url?: string | null;
-    secret_env?: string | null;
-    payload?: any;
     server?: string | null;
     tool?: string | null;
     args?: Record<string, any> | null;
+    url?: string | null;
+    secret_env?: string | null;
+    payload?: any;
   }
   interface EphemeralVolume {
     name: string;
@@ -828,6 +852,19 @@ declare namespace Api {
     dry_run?: boolean | null;
     confirm?: string | null;
     reason?: string | null;
+  }
+  interface ErasureReceipt {
+    erasure_id: string;
+    tenant: string;
+    subject: string;
+    at: string;
+    by: string;
+    reason: string;
+    complete: boolean;
+    deleted: Record<string, number>;
+    positions: string[];
+    public_key: string;
+    signature: string;
   }
   interface ErasureRecord {
     erasure_id: string;
@@ -851,6 +888,8 @@ declare namespace Api {
     cancelled_runs?: string[];
     tier2_uncovered?: UncoveredContent;
     incomplete?: string[];
+    complete?: boolean;
+    receipt?: ErasureReceipt;
   }
   interface Error {
     code: string;
@@ -1307,13 +1346,14 @@ declare namespace Api {
     scopes: string[];
   }
   interface MCPServerDefOperation {
-    op: "create" | "fork" | "get" | "list" | "promote" | "rollback" | "retire" | "verify";
+    op: "create" | "fork" | "get" | "list" | "promote" | "rollback" | "retire" | "verify" | "rediscover";
     name?: string | (string | null);
     overlay?: Record<string, any> | null;
     description?: string | null;
     promote?: boolean | null;
     expect_active?: string | null;
     expires_at?: string | null;
+    discover?: boolean | null;
     parent_def_id?: string | null;
     def_id?: string;
     why?: string | null;
@@ -1329,11 +1369,39 @@ declare namespace Api {
     result?: Record<string, any>;
     error?: Record<string, any>;
   }
+  interface McpListedTool {
+    name: string;
+    server_name: string;
+    description: string;
+    effect: string;
+    input_schema: Record<string, any>;
+  }
   interface McpMessage {
     jsonrpc: "2.0";
     id?: string | number;
     method: string;
     params?: Record<string, any>;
+  }
+  interface McpServer {
+    name: string;
+    source: "file" | "shared" | "tenant";
+    transport: string;
+    url: string;
+    description: string;
+    def_id: string;
+    revision: string;
+    tool_count: number;
+    digest: string;
+    listed_at: string;
+    error: string;
+  }
+  interface McpServerList {
+    servers: McpServer[];
+  }
+  interface McpToolList {
+    server: McpServer;
+    tools: McpListedTool[];
+    problems: string[];
   }
   interface Me {
     tenant_id: string;
@@ -1693,6 +1761,10 @@ declare namespace Api {
     def_id?: (string | null) | string;
     grace_seconds?: number | null;
     retired?: boolean;
+  }
+  interface OutputChange {
+    kind: "breaking" | "compatible";
+    reasons: string[];
   }
   interface PartitionLag {
     partition: number;
@@ -3065,6 +3137,7 @@ declare namespace Api {
     | ["GET", `/v1/_approvals/${string}/${string}`, Approval, any]
     | ["POST", `/v1/_approvals/${string}/${string}/approve`, ApprovalVoted, ApprovalApprove]
     | ["POST", `/v1/_approvals/${string}/${string}/deny`, ApprovalVoted, ApprovalDeny]
+    | ["GET", `/v1/_audit`, ActPage, any]
     | ["GET", `/v1/_audit/checkpoints`, CheckpointList, any]
     | ["POST", `/v1/_audit/verify`, string, VerifyBody]
     | ["GET", `/v1/_callback`, AggregatePage, any]
@@ -3114,6 +3187,9 @@ declare namespace Api {
     | ["GET", `/v1/_log/topics/${string}/${string}`, LogPage, any]
     | ["POST", `/v1/_mcp`, McpAnswer, McpMessage]
     | ["DELETE", `/v1/_mcp`, null, any]
+    | ["GET", `/v1/_mcp_servers`, McpServerList, any]
+    | ["POST", `/v1/_mcp_servers/${string}/probe`, McpToolList, any]
+    | ["GET", `/v1/_mcp_servers/${string}/tools`, McpToolList, any]
     | ["POST", `/v1/_mcpserverdef`, DefinitionVersion | DefinitionVersions | DefinitionPromoted | DefinitionRolledBack | DefinitionRetired | DefinitionVerified, MCPServerDefOperation]
     | ["GET", `/v1/_mcpserverdef/names`, DefinitionNames, any]
     | ["GET", `/v1/_me`, Me, any]

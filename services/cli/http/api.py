@@ -15,6 +15,7 @@ import httpx
 from loomlog.connectors import client
 from loomlog.connectors.client.errors import api_error_class
 from loomlog.connectors.client.http import (
+    CLI_AGENT,
     CONNECT_TIMEOUT_S,
     RESPONSE_TIMEOUT_S,
     ApiResponse,
@@ -50,6 +51,10 @@ class ApiUnreachable(client.Unreachable, Unreachable):
 
 class ApiClient(HttpClient):
     """The API of this installation: `async with ApiClient(base_url, token) as api`."""
+
+    def __init__(self, base_url: str, token: str = "", *, transport: httpx.AsyncBaseTransport | None = None) -> None:
+        super().__init__(base_url, token, transport=transport)
+        self.http.headers["User-Agent"] = CLI_AGENT
 
     async def send_file(
         self, path: str, file: Path, *, timeout_s: float, params: Mapping[str, str | int] | None = None

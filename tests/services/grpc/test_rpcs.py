@@ -10,18 +10,23 @@ import orjson
 import pytest
 import pytest_asyncio
 
+from loomlog.connectors.storage.request_keys import MemoryRequestKeys
 from loomlog.services.api.open_access import ENDED
 from loomlog.services.application.authentication import Authenticator
+from loomlog.services.core.access.scopes import RUNS_READ
 from loomlog.services.core.operations import Answer
 from loomlog.services.families.channel import api as channels
+from loomlog.services.families.identity.services import IdentityOptions
+from loomlog.services.families.identity.tokens import Peppers
 from loomlog.services.grpc.front import Front
 from loomlog.services.grpc.messages import SERVICE, message_class, service_descriptor
-from loomlog.services.grpc.rpcs import RPCS, TOOL_RPCS, tool_targets
+from loomlog.services.grpc.rpcs import RPCS, RPCS_WITH_OP, TOOL_RPCS, tool_targets
 from loomlog.services.grpc.streams import STREAMS
 from tests.connectors.identity_providers.provider import Provider, providers_of
 from tests.services.application.world import ACME, ADMIN_CALLER, GLOBEX, READER, tokens, until
 from tests.services.grpc.serving import Served, refusal, served, user_text
 
+MINTING = IdentityOptions(peppers=Peppers(keys=(b"pepper",)), grace_s=60)
 NOT_BUILT = {"DirectoryUsers", "DirectoryInspect", "DirectoryTenants"}
 """RPCs of features that this installation does not have; a tool without operations is found by itself."""
 
@@ -40,7 +45,7 @@ def ids_of(events):
 
 
 def test_every_rpc_of_the_service_has_a_row():
-    rows = [*(row.name for row in RPCS), *TOOL_RPCS, *(row.name for row in STREAMS)]
+    rows = [*(row.name for row in RPCS), *RPCS_WITH_OP, *TOOL_RPCS, *(row.name for row in STREAMS)]
     assert len(set(rows)) == len(rows)
     assert set(rows) | NOT_BUILT == {method.name for method in service_descriptor().methods}
     assert len(service_descriptor().methods) == 59 + len({"GetRun", "Evaluation"})
@@ -48,9 +53,9 @@ def test_every_rpc_of_the_service_has_a_row():
 
 def test_a_row_names_only_fields_that_its_message_has():
     methods = service_descriptor().methods_by_name
-    for row in RPCS:
+    for row in (*RPCS, *(row for rows in RPCS_WITH_OP.values() for row in rows.values())):
         fields = methods[row.name].input_type.fields_by_name
-        assert set(row.names) <= set(fields), row.name
+        assert {*row.names, *row.takes} <= set(fields), row.name
 
 
 def test_tools_have_the_operations_of_their_route_or_of_agents():
@@ -230,6 +235,21 @@ async def test_limits_are_set_listed_and_deleted(here: Served):
     assert len((await here.call("TokenLimit", op="list")).limits) == 1
     await here.call("TokenLimit", op="delete", scope="tenant", tenant="acme")
     assert not (await here.call("TokenLimit", op="list")).limits
+    for wrong in ({}, {"op": "drop"}, {"op": "set"}, {"op": "set", "scope": "planet"}, {"op": "set", "hard_limit": -1}):
+        assert (await refusal(here.call("TokenLimit", **wrong))).code() is grpc.StatusCode.INVALID_ARGUMENT
+    denied = await refusal(here.call("TokenLimit", caller=READER, op="set", scope="user", scope_id="ada"))
+    assert denied.code() is grpc.StatusCode.PERMISSION_DENIED
+
+
+async def test_usage_is_reported_by_group(here: Served):
+    await here.run(user_id="ada")
+    report = await here.call("UsageReport", group_by=["user", "model"], from_time="2020-01-01T00:00:00Z")
+    assert list(report.group_by) == ["user", "model"]
+    (row,) = report.rows
+    assert (row.user_id, row.call_count > 0, row.input_tokens > 0) == ("ada", True, True)
+    wrong = await refusal(here.call("UsageReport", group_by=["planet"]))
+    assert wrong.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "planet" in wrong.details()
 
 
 async def test_health_needs_no_token_and_everything_else_does(here: Served):
@@ -342,3 +362,20 @@ async def test_a_process_that_is_not_ready_says_what_it_waits_for(tmp_path: Path
         assert refused.code() is grpc.StatusCode.UNAVAILABLE
         assert refused.details().startswith("not ready yet")
         assert (await made.call("Health", caller=None)).ok
+
+
+async def test_an_open_stream_ends_with_the_token(tmp_path: Path):
+    async with served(tmp_path, family_options=[MINTING], request_keys=MemoryRequestKeys()) as here:
+        create = {"op": "create", "name": "ci", "tenant_id": "acme", "subject": "ada", "scopes": [RUNS_READ]}
+        made = orjson.loads((await here.call("OperatorTokenDef", input_json=orjson.dumps(create))).output_json)
+        token = (("authorization", f"Bearer {made['token']}"),)
+        stream = here.call("StreamUserRunStates", caller=None, metadata=token, user_id="ada")
+        await until(lambda: here.service.shares.open_streams == 1)
+        here.service.open_access.end_revoked()
+        retire = {"op": "retire", "def_id": made["def_id"]}
+        assert not (await here.call("OperatorTokenDef", input_json=orjson.dumps(retire))).is_error
+        assert here.service.shares.open_streams == 1
+        here.service.open_access.end_revoked()
+        ended = await refusal(stream)
+        assert ended.code() is grpc.StatusCode.UNAUTHENTICATED
+        assert "the token gives no access any more" in ended.details()
