@@ -2780,6 +2780,24 @@ declare namespace Api {
     events: TranscriptFrame[];
     next: string | null;
   }
+  interface TranscriptEvent {
+    seq: number;
+    session_id: string;
+    run_id: string;
+    tenant_id: string;
+    timestamp: string;
+    type: string;
+    payload: Record<string, any>;
+    segments?: Record<string, any>[];
+  }
+  interface TranscriptEvents {
+    events: TranscriptEvent[];
+    total: number;
+    total_is_exact: boolean;
+    limit: number;
+    offset: number;
+    next: string | null;
+  }
   interface TranscriptFrame {
     seq: number;
     run_id: string;
@@ -3101,6 +3119,7 @@ declare namespace Api {
     | ["POST", `/v1/_erasure`, ErasureResult, ErasureBody]
     | ["POST", `/v1/_erasure/rewrap`, KeysRewrapped, any]
     | ["POST", `/v1/_evaluation`, EvaluationSubmitted | Evaluation | EvaluationsOfRun | EvaluationsOfDefinition | EvaluationAggregated, EvaluationOperation]
+    | ["GET", `/v1/_events`, TranscriptEvents, any]
     | ["GET", `/v1/_insights`, InsightsReport, any]
     | ["GET", `/v1/_library/${string}`, Library, any]
     | ["GET", `/v1/_limits`, LimitList, any]
