@@ -706,6 +706,13 @@ class Settings:
     audit_public_keys: Path | None = setting(
         _A, PATH, None, "File of the public keys whose checkpoints are trusted; our own key needs no listing."
     )
+    audit_log_path: Path | None = setting(
+        _A,
+        PATH,
+        None,
+        "File to which the projector appends each act as a line of JSON; empty = acts are in the log and at "
+        "GET /v1/_audit only.",
+    )
     audit_every_records: int = setting(
         _A, integer(1, 10_000, "records"), 1_000, "A partition is signed after so many new records ..."
     )

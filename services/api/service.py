@@ -107,7 +107,11 @@ class Service:
 
     def dispatch(self, operation: AnyOperation) -> Dispatch:
         """Return what carries out an operation. Raises Refused(starting) for one of the application or of a family."""
-        return self.process_dispatch if operation in OF_PROCESS else self.application.dispatch
+        if operation not in OF_PROCESS:
+            return self.application.dispatch
+        if self.current_application is not None:
+            self.process_dispatch.acts = self.current_application.acts
+        return self.process_dispatch
 
     @property
     def application(self) -> Application:

@@ -35,6 +35,7 @@ START = "loom.run.commands.StartRun"
 FORK = "loom.run.commands.ForkRun"
 POST = "loom.run.commands.PostInput"
 RESPOND = "loom.run.commands.ResolveInterruption"
+APPROVE = "loom.run.commands.GiveApproval"
 STOP = "loom.run.commands.CancelTurn"
 COMPACT = "loom.run.commands.CompactRun"
 REPORT = "loom.run.commands.ReportWait"
@@ -83,6 +84,8 @@ class Run:
     """The last one it has asked a person."""
     waits: set[tuple[int, int]] = field(default_factory=set)
     """Calls that waited for channels: a queue reports to them, or their time is over."""
+    approvals: set[tuple[int, int]] = field(default_factory=set)
+    """Calls that need approval."""
     questions: dict[tuple[int, int], str] = field(default_factory=dict)
     """Calls that ask a person, and how that ended; empty while they wait."""
     rejected: int = 0
@@ -243,6 +246,8 @@ class Checker:
                 key = ("model", values["turn"], 0, values["attempt"])
                 self._intents[run_id, key] = (event.partition, event.term)
             case "ToolCallRequested":
+                if (values["turn"], values["index"]) in run.questions:
+                    self.complain("unapproved", f"{run_id}: makes a call that waits or was denied at {event.place}")
                 key = ("tool", values["turn"], values["index"], values["attempt"])
                 self._intents[run_id, key] = (event.partition, event.term)
             case "ModelReplied":
@@ -273,10 +278,15 @@ class Checker:
             case "InterruptionOpened":
                 run.question = values["interrupt_id"]
                 run.questions[values["turn"], values["index"]] = ""
+                if values["kind"] == "approval":
+                    run.approvals.add((values["turn"], values["index"]))
             case "InterruptionClosed":
                 run.questions[values["turn"], values["index"]] = values["status"]
+                is_approval = (values["turn"], values["index"]) in run.approvals
                 if values["status"] == "resolved":
-                    self._caused(event, RESPOND)
+                    self._caused(event, APPROVE if is_approval else RESPOND)
+                if is_approval and values["status"] == "resolved":
+                    del run.questions[values["turn"], values["index"]]  # the call is made now, as any other
             case "OutputRejected":
                 run.rejected += 1
             case "RunCompleted":

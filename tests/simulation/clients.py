@@ -34,12 +34,14 @@ from loomlog.schemas.generated.run_commands import (
     CancelRun,
     CancelTurn,
     CompactRun,
+    GiveApproval,
     PostInput,
     ResolveInterruption,
     StartRun,
 )
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.ids import partition_key
+from loomlog.schemas.records import replace
 from loomlog.services.core.families import aggregate_key
 from loomlog.services.core.run.conversation.compaction import COMPACT
 from loomlog.services.families.budget import INSTALLATION
@@ -60,6 +62,11 @@ TYPED_SHARE = 0.3
 """Of the seeds: those with a run that owes a record."""
 RECORDER = "recorder"
 """Its agent."""
+PAYER = "payer"
+"""The agent of runs with rules, whose calls need approval."""
+APPROVER = "ann"
+PAYMENT_SHARE = 0.3
+"""Of the seeds: those with a run that needs approval."""
 PEOPLE_SHARE = 0.3
 """Of the seeds for each of ask and stop, which are drawn apart: the load of a seed stays what it was."""
 KINDS = ("plain", "plain", "chat", "talk", "cancel")
@@ -122,6 +129,17 @@ def wishes(seed: int, without: frozenset[str], within_s: float) -> list[Wish]:
         )
         if people.random() < PEOPLE_SHARE and wish.name not in without:
             result.append(wish)
+    payments = Random(f"{seed}/approvals")
+    wish = Wish(
+        name=f"pay{payments.randint(0, 9)}",
+        kind="pay",
+        at_s=payments.uniform(0.0, within_s),
+        repeats=payments.random() < 0.3,
+        texts=0,
+        agent=PAYER,
+    )
+    if payments.random() < PAYMENT_SHARE and wish.name not in without:
+        result.append(wish)
     shrinking = Random(f"{seed}/compaction")
     if shrinking.random() < COMPACTION_SHARE:
         kind = shrinking.choice(COMPACTIONS)
@@ -163,6 +181,11 @@ def record_of(run_id: str) -> str:
 def expires(run_id: str) -> bool:
     """Whether nobody answers what the run asks."""
     return crc32(run_id.encode()) % 2 == 0
+
+
+def is_approved(run_id: str) -> bool:
+    """Whether the approver approves what the run asks for."""
+    return crc32(f"{run_id}/approved".encode()) % 3 > 0
 
 
 class Reader(Protocol):
@@ -222,6 +245,14 @@ class Client:
                 envelope = self._envelope(f"answer-{wish.name}")
                 answer = ResolveInterruption(envelope=envelope, run_id=run_id, interrupt_id=question, answer="yes")
                 await self._send(run_id, answer, wish)
+        elif wish.kind == "pay" and not expires(run_id):
+            await self._until(self._reader.has_asked, run_id)
+            if approval := self._reader.question_of(run_id):
+                envelope = replace(self._envelope(f"approve-{wish.name}"), subject=APPROVER)
+                vote = GiveApproval(
+                    envelope=envelope, run_id=run_id, interrupt_id=approval, is_approved=is_approved(run_id)
+                )
+                await self._send(run_id, vote, wish)
         elif wish.kind == "stop":
             await asyncio.sleep(wish.at_s / 20)
             await self._send(run_id, CancelTurn(envelope=self._envelope(f"stop-{wish.name}"), run_id=run_id), wish)

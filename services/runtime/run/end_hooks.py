@@ -1,4 +1,5 @@
-"""Hooks at the end of a run, carried out: a message to a channel, an entry of memory, a request to an address.
+"""Hooks at the end of a run, carried out: a message to a channel, an entry of memory, a request to an address, a call
+of a tool of an MCP server, whose arguments are its payload.
 
 A channel gets, and an entry and a request have:
 
@@ -24,23 +25,30 @@ from typing import Any, Protocol
 from loomlog.connectors.configuration.trigger_block import CompletionHook
 from loomlog.connectors.crypto.content_encryption import is_token
 from loomlog.connectors.definitions import DefinitionProblem
+from loomlog.connectors.definitions.canonical import canonical_json
 from loomlog.connectors.definitions.triggers import read_hook
 from loomlog.connectors.errors import ConnectorError, Permanent
-from loomlog.connectors.protocols import Blobs
+from loomlog.connectors.mcp.peer import NotSent
+from loomlog.connectors.mcp.tool_list import visible_name
+from loomlog.connectors.protocols import Blobs, ToolResult
+from loomlog.schemas.approval_policy import ALLOW, ASK
 from loomlog.schemas.generated.callback_commands import RequestCallback
-from loomlog.schemas.generated.values import CommandEnvelope
+from loomlog.schemas.generated.values import CommandEnvelope, ToolCall
+from loomlog.schemas.records import Value
 from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import Ended
-from loomlog.services.core.run.subagents.children import last_output
+from loomlog.services.core.run.subagents.children import last_output, root_of
 from loomlog.services.core.run.turns.completion import owes_record
 from loomlog.services.families.channel.api import ChannelPublish
 from loomlog.services.families.channel.caller import ChannelCaller, Origin
 from loomlog.services.families.memory.api import MemorySet
 from loomlog.services.families.memory.author import AGENT, TENANT, TENANT_SCOPE_ID, USER, Author, Scope
+from loomlog.services.runtime.content.definition_texts import DefinitionTexts
 from loomlog.services.runtime.content.encryption import PLAINTEXT, ContentEncryption
 from loomlog.services.runtime.run.memory_author import author_of_run
 from loomlog.services.runtime.run.run_end_actions import RunEnd, ask_once
+from loomlog.services.runtime.tools.approval_verdicts import ApprovalRules, decide_calls
 from loomlog.services.stream.encryption.subject_keys import ERASED
 from loomlog.services.stream.entities.answers import EntityCommands
 
@@ -51,6 +59,8 @@ REQUEST_TEXT_BYTES_MAX = 200_000
 BACKEND_TRIES_MS = 600_000
 """How long after the end a memory backend of another installation is tried, whose tenant alone has what it keeps."""
 SCHEDULE_NAME = "schedule_name"
+ERROR_CHARACTERS_MAX = 300
+"""Characters of a tool's error that are kept."""
 RESULT = "result"
 _TEMPLATE = re.compile(r"\{\{\s*run\.(final_text|id|result|status)\s*\}\}")
 
@@ -71,6 +81,24 @@ class Entries(Protocol):
         ...
 
 
+class HookCall(Value, frozen=True, kw_only=True):
+    """A call of a tool after the end of a run."""
+
+    tenant: str
+    root_run_id: str
+    idempotency_key: str
+    server: str
+    tool: str
+
+
+class ToolCaller(Protocol):
+    """Calls tools of MCP servers (services/runtime/tools/mcp_tools.py)."""
+
+    async def call(self, call: HookCall, arguments: Any) -> ToolResult:
+        """Return the result. Raises ConnectorError; NotSent when nothing was done."""
+        ...
+
+
 class RunEndHooks:
     """Protocol EndHooks of run_end_actions.py."""
 
@@ -80,6 +108,7 @@ class RunEndHooks:
         publisher: Publisher,
         entries: Entries,
         blobs: Blobs,
+        tools: ToolCaller,
         *,
         encryption: ContentEncryption = PLAINTEXT,
         is_isolated: Callable[[str, str], bool] = lambda tenant, subject: False,
@@ -90,6 +119,8 @@ class RunEndHooks:
         self._publisher = publisher
         self._entries = entries
         self._blobs = blobs
+        self._tools = tools
+        self._approval_rules = ApprovalRules(DefinitionTexts(blobs))
         self._encryption = encryption
         self._is_isolated = is_isolated
         self._clock_ms = clock_ms
@@ -119,8 +150,8 @@ class RunEndHooks:
                 if url == ERASED:
                     raise Refused("content_erased", "http: its address is erased")
                 await self._request(replace(hook, url=url), value, end, facts, command_id, number)
-            case _:
-                raise Refused("capability_unsupported", f"{hook.kind} cannot be carried out here")
+            case "mcp.call":
+                await self._call_tool(hook, value["payload"] or {}, end, facts, command_id)
         return True
 
     # --- what is sent ------------------------------------------------------------------------------------------------
@@ -239,6 +270,46 @@ class RunEndHooks:
             secret_env=hook.secret_env or "",
         )
         await ask_once(self._commands, command)
+
+    async def _call_tool(
+        self, hook: CompletionHook, arguments: Any, end: RunEnd, facts: RunFacts, command_id: str
+    ) -> None:
+        """Call a tool once; again only when nothing was sent, or after a take-over, with the same idempotency key."""
+        await self._require_allowed(visible_name(hook.server, hook.tool), arguments, end, facts)
+        context = HookCall(
+            tenant=end.tenant,
+            root_run_id=root_of(facts),
+            idempotency_key=command_id,
+            server=hook.server,
+            tool=hook.tool,
+        )
+        try:
+            result = await self._tools.call(context, arguments)
+        except NotSent as error:
+            if self._clock_ms() > end.ended_at_ms + BACKEND_TRIES_MS:
+                raise Refused("capability_unsupported", f"mcp.call of {hook.server}: {error}") from error
+            raise Unavailable(f"mcp.call of {hook.server}: {error}") from error
+        except ConnectorError as error:
+            raise Refused("capability_unsupported", f"mcp.call of {hook.server}: {error}") from error
+        if result.is_error:
+            text = result.text[:ERROR_CHARACTERS_MAX]
+            raise Refused("capability_unsupported", f"mcp.call of {hook.server}, {hook.tool}: {text}")
+
+    async def _require_allowed(self, tool: str, arguments: Any, end: RunEnd, facts: RunFacts) -> None:
+        """Raise Refused unless the rules of the run allow the call. No person can be asked after its end."""
+        try:
+            rules = await self._approval_rules.load(facts.definition)
+        except ConnectorError as error:
+            raise Unavailable(str(error)) from error
+        if not rules.policies:
+            return
+        call = ToolCall(id="", name=tool, input=canonical_json(arguments))
+        [verdict] = decide_calls(rules, facts, end.tenant, (call,))
+        if verdict.outcome == ASK:
+            raise Refused("command_refused", f"{tool} needs approval by people; none are asked after the end of a run")
+        if verdict.outcome != ALLOW:
+            reason = f"{verdict.rule}: {verdict.reason}".strip(": ")
+            raise Refused("command_refused", f"the rules of the run deny {tool}: {reason}")
 
 
 def _memory_scope(name: str, source: Mapping[str, str], author: Author) -> Scope:

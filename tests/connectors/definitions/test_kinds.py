@@ -142,7 +142,7 @@ def test_limits_of_a_skill():
 
 @pytest.mark.parametrize(
     "url",
-    ["", "x", "/mcp", "ftp://a.example", "http://", "https:///x", "http://a b/", "http://[::1", "http://a:99999/"],
+    ["x", "/mcp", "ftp://a.example", "http://", "https:///x", "http://a b/", "http://[::1", "http://a:99999/"],
 )
 def test_an_address_that_is_not_absolute_is_refused(url: str):
     assert "url: expected an address" in refused("mcpserver", url=url)
@@ -154,6 +154,7 @@ def test_servers_that_are_processes_and_passwords_in_addresses_are_refused():
     assert refused("mcpserver", transport="stdio").startswith("invalid_definition transport: a server that is started")
     assert refused("mcpserver", command="rm").startswith("unknown_field overlay.command is a key of files; a server")
     assert refused("mcpserver", discovered_tools=[]).startswith("unknown_field overlay.discovered_tools is set by")
+    assert refused("mcpserver", url="") == "missing_field missing required field: url"
     assert refused("mcpserver", transport=None) == "missing_field missing required field: transport"
     server = KINDS["mcpserver"]
     content = {**server.compose("x", examples.MCP_SERVER), "discovered_tools": [{"name": "shout"}]}
