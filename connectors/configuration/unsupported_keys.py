@@ -17,7 +17,6 @@ UNSUPPORTED_BLOCKS: Mapping[str, str] = {
     "document_sources": "documents",
     "env_allowlist": "a list of variables in a file (LOOMLOG_WEBHOOKS_ENV_ALLOWLIST and others name them)",
     "local_api": "tools from an OpenAPI file",
-    "mcp_servers": "MCP servers",
     "search_priority": "web search",
     "search_providers": "web search",
     "storage": "storage backends (Postgres is set by LOOMLOG_POSTGRES)",
@@ -74,7 +73,6 @@ UNSUPPORTED_TOOLS: Mapping[str, str] = {
     "WebSearch": "web search",
 }
 EXTERNAL_TOOL_PREFIXES: Mapping[str, str] = {
-    "mcp__": "MCP servers",
     "a2a__": "agent-to-agent peers",
 }
 """Prefixes of tools whose names are defined elsewhere, so they cannot be checked here."""

@@ -34,6 +34,7 @@ from loomlog.schemas.ids import hashed_token
 from loomlog.services.api.compression import compress
 from loomlog.services.api.docs_page import render_page
 from loomlog.services.api.event_stream import EventStream
+from loomlog.services.api.mcp.authorization import name_metadata
 from loomlog.services.api.open_access import ENDED
 from loomlog.services.api.openapi import build_document, encode_document
 from loomlog.services.api.request_parsing import BodyTooLarge, BodyTooSlow, drain
@@ -213,6 +214,8 @@ def _build_endpoint(service: Service, route: Route) -> RequestHandler:
         finally:
             slots.release()
         count(method, path, response.status_code)
+        if response.status_code in (401, 403):
+            name_metadata(service, request, response)
         response.raw_headers.append((REQUEST_ID_HEADER, context.request_id.encode()))
         if BY_COOKIE in request.scope:
             response.raw_headers.extend(COOKIE_ANSWER_HEADERS)

@@ -30,6 +30,7 @@ from loomlog.services.families.database.services import read_options as database
 from loomlog.services.families.definition.observation import observer_name
 from loomlog.services.families.definition.services import read_options as definition_options
 from loomlog.services.families.identity.services import read_options as identity_options
+from loomlog.services.families.mcp.services import read_options as mcp_options
 from loomlog.services.families.memory.services import read_options as memory_options
 from loomlog.services.families.schedule.services import read_options as schedule_options
 from loomlog.services.families.webhook.services import read_options as webhook_options
@@ -91,6 +92,7 @@ async def run_application(
             channel_options(loaded),
             definition_options(loaded),
             identity_options(loaded),
+            mcp_options(loaded),
             memory_options(loaded),
             database_options(loaded),
             schedule_options(loaded),

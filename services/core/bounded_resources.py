@@ -326,6 +326,13 @@ RESOURCES: tuple[BoundedResource, ...] = (
         "20,000",
         "one or two for each model call, which have shares",
     ),
+    _row(
+        "calls over a session with an MCP server",
+        "runtime and api",
+        "connectors/mcp/http_transport.py",
+        "64",
+        "one for each tenant and its headers; runs have shares of tool calls",
+    ),
     _row("Postgres connections of the runtime", "runtime", "services/runtime/resources.py", "4", _POSTGRES_WHY),
     _row("Postgres connections for entities", "runtime", "services/runtime/entity_hosting.py", "4", _POSTGRES_WHY),
     _row(

@@ -702,6 +702,7 @@ declare namespace Api {
     from: string | null;
     to: string;
     changes: FieldChange[];
+    output_change?: OutputChange;
   }
   interface DefinitionDrawn {
     name: string;
@@ -829,12 +830,12 @@ declare namespace Api {
     channel?: string | null;
     scope?: ("agent" | "user" | "tenant" | "global") | null;
     key?: string | null;
-    url?: string | null;
-    secret_env?: string | null;
-    payload?: any;
     server?: string | null;
     tool?: string | null;
     args?: Record<string, any> | null;
+    url?: string | null;
+    secret_env?: string | null;
+    payload?: any;
   }
   interface EphemeralVolume {
     name: string;
@@ -1345,13 +1346,14 @@ declare namespace Api {
     scopes: string[];
   }
   interface MCPServerDefOperation {
-    op: "create" | "fork" | "get" | "list" | "promote" | "rollback" | "retire" | "verify";
+    op: "create" | "fork" | "get" | "list" | "promote" | "rollback" | "retire" | "verify" | "rediscover";
     name?: string | (string | null);
     overlay?: Record<string, any> | null;
     description?: string | null;
     promote?: boolean | null;
     expect_active?: string | null;
     expires_at?: string | null;
+    discover?: boolean | null;
     parent_def_id?: string | null;
     def_id?: string;
     why?: string | null;
@@ -1367,11 +1369,39 @@ declare namespace Api {
     result?: Record<string, any>;
     error?: Record<string, any>;
   }
+  interface McpListedTool {
+    name: string;
+    server_name: string;
+    description: string;
+    effect: string;
+    input_schema: Record<string, any>;
+  }
   interface McpMessage {
     jsonrpc: "2.0";
     id?: string | number;
     method: string;
     params?: Record<string, any>;
+  }
+  interface McpServer {
+    name: string;
+    source: "file" | "shared" | "tenant";
+    transport: string;
+    url: string;
+    description: string;
+    def_id: string;
+    revision: string;
+    tool_count: number;
+    digest: string;
+    listed_at: string;
+    error: string;
+  }
+  interface McpServerList {
+    servers: McpServer[];
+  }
+  interface McpToolList {
+    server: McpServer;
+    tools: McpListedTool[];
+    problems: string[];
   }
   interface Me {
     tenant_id: string;
@@ -1732,6 +1762,10 @@ declare namespace Api {
     grace_seconds?: number | null;
     retired?: boolean;
   }
+  interface OutputChange {
+    kind: "breaking" | "compatible";
+    reasons: string[];
+  }
   interface PartitionLag {
     partition: number;
     next_offset: number;
@@ -1885,6 +1919,13 @@ declare namespace Api {
     applied_events: number;
     stale_records: number;
     said_s_ago: number;
+  }
+  interface ProtectedResource {
+    resource: string;
+    authorization_servers: string[];
+    scopes_supported: string[];
+    bearer_methods_supported: string[];
+    resource_name: string;
   }
   interface ProviderAvailability {
     provider: string;
@@ -3072,6 +3113,8 @@ declare namespace Api {
   }
   /** Method, path, answer and body of each route. */
   type Route =
+    | ["GET", `/.well-known/oauth-protected-resource`, ProtectedResource, any]
+    | ["GET", `/.well-known/oauth-protected-resource/v1/_mcp`, ProtectedResource, any]
     | ["GET", `/healthz`, Health, any]
     | ["GET", `/metrics`, string, any]
     | ["GET", `/readyz`, Readiness, any]
@@ -3144,6 +3187,9 @@ declare namespace Api {
     | ["GET", `/v1/_log/topics/${string}/${string}`, LogPage, any]
     | ["POST", `/v1/_mcp`, McpAnswer, McpMessage]
     | ["DELETE", `/v1/_mcp`, null, any]
+    | ["GET", `/v1/_mcp_servers`, McpServerList, any]
+    | ["POST", `/v1/_mcp_servers/${string}/probe`, McpToolList, any]
+    | ["GET", `/v1/_mcp_servers/${string}/tools`, McpToolList, any]
     | ["POST", `/v1/_mcpserverdef`, DefinitionVersion | DefinitionVersions | DefinitionPromoted | DefinitionRolledBack | DefinitionRetired | DefinitionVerified, MCPServerDefOperation]
     | ["GET", `/v1/_mcpserverdef/names`, DefinitionNames, any]
     | ["GET", `/v1/_me`, Me, any]

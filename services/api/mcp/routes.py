@@ -1,17 +1,17 @@
 """The routes of MCP.
 
-Before: services/api/routes.py. After: endpoint.py.
+Before: services/api/routes.py. After: endpoint.py, authorization.py.
 """
 
-from loomlog.services.api.mcp import endpoint
+from loomlog.services.api.mcp import authorization, endpoint
 from loomlog.services.api.mcp.messages import HANDSHAKE_REVISIONS, STATELESS_REVISIONS
 from loomlog.services.api.request_shares import Takes
 from loomlog.services.api.route import NamedSchema, Route, Tag
-from loomlog.services.core.access.rules import requires
+from loomlog.services.core.access.rules import PUBLIC, requires
 from loomlog.services.core.access.scopes import TENANT_READ
 
 TAG = Tag(name="MCP", description="The Model Context Protocol, for assistants and editors.")
-PATH = "/v1/_mcp"
+PATH = authorization.MCP_PATH
 MESSAGE = {
     "type": "object",
     "properties": {
@@ -60,5 +60,25 @@ MCP_ROUTES: tuple[Route, ...] = (
         summary="End a session of MCP.",
         status=204,
         operation="delete_mcp_session",
+    ),
+    Route(
+        method="GET",
+        path=authorization.WELL_KNOWN,
+        access=PUBLIC,
+        handler=authorization.describe_api,
+        tag=TAG,
+        summary="Get where tokens for this API come from, as OAuth has it (RFC 9728).",
+        refusal_statuses=(404,),
+        operation="get_protected_resource",
+    ),
+    Route(
+        method="GET",
+        path=authorization.WELL_KNOWN + PATH,
+        access=PUBLIC,
+        handler=authorization.describe_mcp,
+        tag=TAG,
+        summary="Get where tokens for MCP come from, as OAuth has it (RFC 9728).",
+        refusal_statuses=(404,),
+        operation="get_protected_mcp_resource",
     ),
 )

@@ -162,10 +162,12 @@ class MessageBody(Body):
 
 
 class EndHookBody(Body):
-    """What happens when a run has ended. {{run.final_text}}, {{run.id}} and {{run.status}} in texts are replaced."""
+    """What happens when a run has ended. {{run.final_text}}, {{run.result}}, {{run.id}} and {{run.status}} in texts are
+    replaced.
+    """
 
     kind: Literal["channel.publish", "memory.set", "http", "mcp.call"] = Field(
-        description="mcp.call is refused: there are no MCP clients."
+        description="mcp.call needs substrate:tenant."
     )
     on: Literal["completed", "failed", "cancelled", "any"] | None = Field(
         None, description="After which ends; completed if absent."
@@ -175,15 +177,15 @@ class EndHookBody(Body):
         None, description="memory.set: whose memory; global is the tenant's. All but user need substrate:tenant."
     )
     key: str | None = Field(None, description="memory.set: the key.")
+    server: Name | None = Field(None, description="mcp.call: name of the MCP server.")
+    tool: str | None = Field(None, description="mcp.call: name that the server gives the tool.")
+    args: dict[str, Any] | None = Field(None, description="mcp.call: its arguments.")
     url: str | None = Field(None, description="http: where the request is sent, signed, and retried for a day.")
     secret_env: str | None = Field(
         None,
         description="http: variable with the secret that signs; the block secrets gives it to tenants and hosts.",
     )
     payload: Any = Field(None, description="Any JSON of at most 64 KiB; of http by default status and final_text.")
-    server: str | None = None
-    tool: str | None = None
-    args: dict[str, Any] | None = None
 
 
 class RunBody(MessageBody):

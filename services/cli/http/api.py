@@ -101,7 +101,8 @@ class ApiClient(HttpClient):
         if status == 401:
             hint = "the token is unknown" if self.token else "a token is required"
             return UsageError(
-                f"The API at {self.base_url} refused access: {hint}. Set LOOMLOG_TOKEN (or LOOMLOG_AUTH_TOKEN)."
+                f"The API at {self.base_url} refused access: {hint}. Set LOOMLOG_TOKEN (or LOOMLOG_AUTH_TOKEN), or use "
+                "`loomlog login`."
             )
         kind = ApiUnavailable if api_error_class(status, code) is client.ApiUnavailable else ApiError
         kind = ApiNotFound if status in (404, 410) or code == "unknown_agent" else kind
