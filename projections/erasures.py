@@ -50,7 +50,7 @@ class ErasureRow(NamedTuple):
     in_clear: bool
     """Whether texts of it stay in clear in the log."""
     position: str
-    """Of the event."""
+    """Position of the event."""
 
 
 class ErasedRow(NamedTuple):

@@ -221,11 +221,11 @@ def _key_json(key: KeyView, topic: str) -> SubjectKey:
 def _erasures_json(erasure_report: ErasureReport) -> list[ErasureRecord]:
     """Return the erasures, those of keys first; `in_clear` is what that of the rows says."""
     of_rows = {row.erasure_id: row for row in erasure_report.row_erasures}
-    told = [_erasure_json(erasure, erasure_report.keys_topic) for erasure in erasure_report.erasures]
-    for record in told:
+    records = [_erasure_json(erasure, erasure_report.keys_topic) for erasure in erasure_report.erasures]
+    for record in records:
         if (row := of_rows.pop(record["erasure_id"], None)) is not None:
             record["in_clear"] = row.in_clear
-    return told + [
+    return records + [
         {
             "erasure_id": row.erasure_id,
             "at": format_rfc3339(row.at_ms),
