@@ -349,6 +349,10 @@ KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
         "input_schema": KeyDescription(
             "JSON Schema of the arguments.", "{type: object, properties: {order: {type: string}}, required: [order]}"
         ),
+        "output_schema": KeyDescription(
+            "JSON Schema of its results, an object at its top; one that does not meet it is an error for the model.",
+            "{type: object, properties: {state: {type: string}}}",
+        ),
         "effect": KeyDescription("What repeating a call does: decides what happens after a crash within it.", "read"),
         "timeout_seconds": KeyDescription("Longest wait for the result, 1 to 1800.", "30"),
         "topic": KeyDescription("Topic of the requests; empty = `loom.tool.requests`.", "orders.tools"),
@@ -705,8 +709,9 @@ KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
             "CALLBACK_SECRET_CRM",
         ),
         "payload": KeyDescription(
-            "What is sent or kept, at most 64 KiB as JSON; {{run.final_text}}, {{run.id}} and {{run.status}} are "
-            "replaced in its texts. A request without one has the status and the final text.",
+            "What is sent or kept, at most 64 KiB as JSON; {{run.final_text}}, {{run.result}}, {{run.id}} and "
+            "{{run.status}} are replaced in its texts. A request without one has the status, the final text and the "
+            "record, if the agent has an output schema.",
             "{text: '{{run.final_text}}'}",
         ),
     },

@@ -29,6 +29,7 @@ from loomlog.connectors.configuration.field_types import (
     EnvName,
     JsonObject,
     NonNegativeInt,
+    OutputSchema,
     PositiveInt,
     ProviderId,
     RemoteToolName,
@@ -194,6 +195,7 @@ class RemoteToolBlock:
     __pydantic_config__ = FORBID_EXTRA
     description: str
     input_schema: JsonObject = field(default_factory=lambda: {"type": "object"})
+    output_schema: OutputSchema = field(default_factory=dict)
     effect: Literal["pure", "read", "idempotent", "unsafe"] = "unsafe"
     timeout_seconds: Annotated[NonNegativeInt, Field(ge=1, le=MAX_REMOTE_TIMEOUT_S)] = 60
     topic: str = ""

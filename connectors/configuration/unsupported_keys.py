@@ -99,13 +99,11 @@ UNSUPPORTED_SETTINGS: Mapping[str, str] = {
         "the number of targets that one tick starts (each target has a timer of its own here)",
         "MAX_CONSOLIDATION_TARGETS",
     ),
-    **_map_names("the public configuration view", "PUBLIC_CONFIG"),
     **_map_names("replicas (owned by the log here)", "REPLICAS_SWEEP_INTERVAL_MS REPLICAS_STALE_AFTER_MS"),
     **_map_names(
         "minted tokens and credentials",
         "AUTH_CACHE_TTL_SECONDS AUTH_VERBOSE",
     ),
-    **_map_names("the audit file (the log is the audit here)", "AUDIT_LOG_PATH"),
     **_map_names("storage backends", "STORAGE_BACKEND PG_AUTOMIGRATE PGVECTOR_ENABLED SQLITE_VEC_PATH"),
     **_map_names(
         "databases in Postgres (those of memory are SQLite in the log here)", "PG_DSN SHARED_SCHEMAS", prefix="SQLMEM_"

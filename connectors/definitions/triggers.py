@@ -3,9 +3,9 @@
     channel.publish   {channel, payload}             memory.set   {scope, key, payload}
     http              {url, secret_env?, payload?}   mcp.call     {server, tool, args}
 
-A hook is carried out after a run that ended as its `on` says. {{run.final_text}}, {{run.id}} and {{run.status}} are
-replaced in every text of the payload. A run has its hooks as JSON texts (`hook_texts`), with the name of the schedule
-or webhook that started it as `source`.
+A hook is carried out after a run that ended as its `on` says. {{run.final_text}}, {{run.result}}, {{run.id}} and
+{{run.status}} are replaced in every text of the payload. A run has its hooks as JSON texts (`hook_texts`), with the
+name of the schedule or webhook that started it as `source`.
 
 Before: kind.py, connectors/configuration/trigger_block.py. After: schedule.py, webhook.py,
 services/application/runs/requests.py; at the end of a run services/runtime/run/run_end_actions.py.

@@ -190,6 +190,13 @@ RESOURCES: tuple[BoundedResource, ...] = (
         "of one restore; administrators",
     ),
     _row(
+        "records of refused acts",
+        "api",
+        "services/application/acts.py",
+        "200 commands, 10,000 kinds a minute",
+        "beyond it refusals are answered and not recorded",
+    ),
+    _row(
         "reports of refused deliveries",
         "api",
         "services/application/webhook_rejections.py",

@@ -178,6 +178,12 @@ export const interrupts = {
   list: (query, options) => get("/v1/interrupts", query, options),
 };
 
+export const approvals = {
+  show: (run, approval) => get(`/v1/_approvals/${seg(run)}/${seg(approval)}`),
+  approve: (run, approval, body) => post(`/v1/_approvals/${seg(run)}/${seg(approval)}/approve`, body),
+  deny: (run, approval, body) => post(`/v1/_approvals/${seg(run)}/${seg(approval)}/deny`, body),
+};
+
 export const agents = {
   runnable: () => get("/v1/_runnable-agents"),
   one: (name) => get(`/v1/_runnable-agents/${seg(name)}`),

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -86,6 +86,24 @@ agents:
     code_body: |
       function run(input) {
         return Counter({ op: "increment", name: input.prompt, by: 5 });
+      }
+  teller:
+    provider: code-js
+    model: code
+    tools: [Counter]
+    approvals:
+      rules:
+        - name: every-payment
+          tools: [Counter]
+          when: [{ argument: $.by, greater_than: 1 }]
+          then: ask
+          reason: money leaves the house
+          ask: { scopes: ["runs:read"], within_s: 600 }
+    code_body: |
+      function run(input) {
+        try {
+          return Counter({ op: "increment", name: input.prompt, by: 5 });
+        } catch (error) { return "refused: " + error.message }
       }
   rememberer: { provider: mock, model: mock-memory, tools: [Memory], memory_scopes: [user] }
   historian:
@@ -239,7 +257,7 @@ class Installation:
 
 
 @contextmanager
-def running_installation(name: str) -> Iterator[Installation]:
+def running_installation(name: str, *, environ: Mapping[str, str] = {}) -> Iterator[Installation]:
     """A whole stack in a temporary folder with that name in its own; stopped and deleted at the end.
 
     Not pytest's own temporary folder: those of three sessions are kept, and a broker's is large.
@@ -247,6 +265,7 @@ def running_installation(name: str) -> Iterator[Installation]:
     folder = Path(tempfile.mkdtemp(prefix=f"loomlog-{name}-"))
     installation = Installation(folder)
     installation.make()
+    installation.environ |= environ
     try:
         installation.up()
         yield installation

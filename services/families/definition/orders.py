@@ -83,6 +83,16 @@ def _beyond_same(requested: Side, holder: Side) -> Names:
     return () if requested.value == holder.value else (str(requested.value) or "none",)
 
 
+def _beyond_rules(requested: Side, holder: Side) -> Names:
+    """The first rule that matches decides, so those of the holder must come first."""
+    kept = requested.value.rules[: len(holder.value.rules)]
+    return () if kept == holder.value.rules else ("other rules for its calls",)
+
+
+def _shown_rules(holder: Side) -> Names:
+    return tuple(str(rule["name"]) for rule in holder.value.rules)
+
+
 def _beyond_switch(requested: Side, holder: Side) -> Names:
     return ("true",) if requested.value and not holder.value else ()
 
@@ -420,6 +430,7 @@ _BEYOND: Mapping[Order, Callable[[Side, Side], Iterable[str]]] = {
     Order.CORE_BLOCKS: _beyond_core_blocks,
     Order.INTERRUPTION: _beyond_interruption,
     Order.CONSOLIDATION: _beyond_consolidation,
+    Order.RULES: _beyond_rules,
     Order.USER: _beyond_user,
     Order.HOOKS: _beyond_hooks,
     Order.HANDLERS: lambda requested, holder: _beyond_names(requested, holder, _handlers),
@@ -435,6 +446,7 @@ _SHOWN: Mapping[Order, Callable[[Side], Iterable[str]]] = {
     Order.CORE_BLOCKS: _shown_blocks,
     Order.INTERRUPTION: _shown_interruption,
     Order.CONSOLIDATION: _shown_consolidation,
+    Order.RULES: _shown_rules,
     Order.HOOKS: _shown_hooks,
     Order.HANDLERS: _handlers,
     Order.EXPOSED: _exposed,

@@ -225,7 +225,7 @@ class ModelCalls:
             spent_micros, _ = self.cost(effect.provider, effect.model, reply.usage)
             notices = await hold.settle(total_tokens(reply.usage), spent_micros) if hold is not None else ()
             answered = await self._build_answer(
-                effect, provider.model, state.facts, reply, began, span.traceparent, sealer, key, tools
+                effect, provider.model, state.facts, request, reply, began, span.traceparent, sealer, key, tools
             )
             if shown:
                 answered = replace(answered, tool_lists=shown)
@@ -462,6 +462,7 @@ class ModelCalls:
         effect: CallModel,
         model: Model,
         facts: RunFacts,
+        request: ModelRequest,
         reply: Reply,
         started_at: float,
         traceparent: str,
@@ -470,7 +471,7 @@ class ModelCalls:
         tools: Toolset,
     ) -> ModelAnswered:
         answer = make_storable(self._mask(reply.text))
-        output = None if reply.tool_calls else await self._check_output(facts, answer)
+        output = None if reply.tool_calls else self._check_output(facts, request, answer)
         if output is not None and output.result:
             answer = output.result  # what continues the session, and what a parent is given, is the record alone
         text, blob = await inline_or_blob(cipher.text(answer), self._blobs)
@@ -508,13 +509,12 @@ class ModelCalls:
             output=output if output is None or cipher is NO_CIPHER else _encrypt_output(output, cipher),
         )
 
-    async def _check_output(self, facts: RunFacts, answer: str) -> OutputCheck | None:
-        """Return the answer against the output schema of the run; None without one. Raises ConnectorError."""
-        schema = await self._output_schema(facts)
-        if schema is None:
+    def _check_output(self, facts: RunFacts, request: ModelRequest, answer: str) -> OutputCheck | None:
+        """Return the answer against the output schema of the run; None without one. Raises Permanent."""
+        if request.output_schema is None:
             return None
         try:
-            return self._output_schemas.check(facts.definition.output_schema_sha256, schema, answer)
+            return self._output_schemas.check(facts.definition.output_schema_sha256, request.output_schema, answer)
         except SchemaRefused as refused:
             raise Permanent(f"the output schema of the run cannot be used: {refused}", kind="invalid") from refused
 

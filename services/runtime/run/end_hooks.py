@@ -6,7 +6,9 @@ A channel gets, and an entry and a request have:
     {"schedule_name" or "webhook_name": ..., "run_id": ..., "agent_id": ..., "payload": ...}
 
 In every text of the payload {{run.id}}, {{run.status}} and {{run.final_text}} are replaced; the last is the last output
-of the run, or why it did not complete, cut at TEXT_BYTES_MAX. A request without a payload has status and final_text.
+of the run, or why it did not complete, cut at TEXT_BYTES_MAX. {{run.result}} is the record of a run with an output
+schema, which is never cut: JSON in place of a text that has nothing else, null when there is no record. A request
+without a payload has status and final_text, and the result if the run owes one.
 
 A hook acts for the user of the run: a channel of the scope user needs one, and `_system/*` is closed to it.
 
@@ -37,6 +39,7 @@ from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import Ended
 from loomlog.services.core.run.subagents.children import last_output, root_of
+from loomlog.services.core.run.turns.completion import owes_record
 from loomlog.services.families.channel.api import ChannelPublish
 from loomlog.services.families.channel.caller import ChannelCaller, Origin
 from loomlog.services.families.memory.api import MemorySet
@@ -58,7 +61,8 @@ BACKEND_TRIES_MS = 600_000
 SCHEDULE_NAME = "schedule_name"
 ERROR_CHARACTERS_MAX = 300
 """Characters of a tool's error that are kept."""
-_TEMPLATE = re.compile(r"\{\{\s*run\.(final_text|id|status)\s*\}\}")
+RESULT = "result"
+_TEMPLATE = re.compile(r"\{\{\s*run\.(final_text|id|result|status)\s*\}\}")
 
 
 class Publisher(Protocol):
@@ -159,8 +163,14 @@ class RunEndHooks:
         payload = await self._payload(hook, end.tenant)
         if payload is None and hook.kind == "http":
             payload = {"status": "{{run.status}}", "final_text": "{{run.final_text}}"}
+            if owes_record(state.facts):
+                payload[RESULT] = "{{run.result}}"
         texts = {"id": end.run_id, "status": state.status}
-        if "final_text" in _names_in(payload):
+        names = _names_in(payload)
+        if RESULT in names:
+            is_there = owes_record(state.facts) and state.status == "completed"
+            texts[RESULT] = await self._final_text(state, end.tenant) if is_there else "null"
+        if "final_text" in names:
             bytes_max = REQUEST_TEXT_BYTES_MAX if hook.kind == "http" else TEXT_BYTES_MAX
             texts["final_text"] = _cut(await self._final_text(state, end.tenant), bytes_max)
         rendered = _rendered(payload, texts)
@@ -334,6 +344,8 @@ def _names_in(value: Any) -> set[str]:
 def _rendered(value: Any, texts: Mapping[str, str]) -> Any:
     """Return a JSON value with the templates of its texts replaced, once: what is put in is not read again."""
     match value:
+        case str() if (whole := _TEMPLATE.fullmatch(value)) and whole[1] == RESULT:
+            return json.loads(texts[RESULT])
         case str():
             return _TEMPLATE.sub(lambda match: texts[match[1]], value)
         case list():

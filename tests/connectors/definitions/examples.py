@@ -59,6 +59,7 @@ AGENT = {
     "memory_backend": "m",
     "core_blocks": [{"label": "l", "scope": "agent", "limit_bytes": 1, "read_only": True}, {"label": "m"}],
     "inherit_core_blocks": True,
+    "approvals": {"rules": [{"name": "no-shell", "tools": ["Bash"], "then": "deny"}]},
     "memory_inject_max_tokens": 1,
     "inject_tool_guide": True,
     "internal": True,

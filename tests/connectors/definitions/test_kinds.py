@@ -36,6 +36,22 @@ def refused(kind: str, /, **changes: Any) -> str:
     return f"{caught.value.reason} {caught.value.message}"
 
 
+@pytest.mark.parametrize(
+    ("schema", "problem"),
+    [
+        ({"type": "string"}, 'must be "object"'),
+        ({"type": "object", "properties": {"a": {"$ref": "http://x.example"}}}, "leaves the schema"),
+        ({"type": "object", "properties": {"a": {"pattern": "("}}}, "/properties/a/pattern"),
+        ({"type": "object", "description": "x" * 65_536}, "at most 65536"),
+        ([], "expected a mapping"),
+    ],
+)
+def test_an_output_schema_that_cannot_be_used_is_refused_when_it_is_written(schema: Any, problem: str) -> None:
+    message = refused("agent", output_schema=schema)
+    assert message.startswith("invalid_definition output_schema: ")
+    assert problem in message
+
+
 def state(name: str, kind: str, **handler: Any) -> dict[str, Any]:
     return {"state": name, "handler": {"kind": kind, **handler}}
 

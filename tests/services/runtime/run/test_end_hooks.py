@@ -17,6 +17,7 @@ from loomlog.schemas.generated.callback_commands import RequestCallback
 from loomlog.schemas.generated.values import AgentGrants
 from loomlog.schemas.records import replace
 from loomlog.services.core.refusals import Refused, Unavailable
+from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import Ended
 from loomlog.services.families.callback import FAMILY
 from loomlog.services.families.channel.api import ChannelPublish
@@ -125,6 +126,26 @@ async def test_templates_are_replaced_in_every_text(here: Here) -> None:
 async def test_the_value_names_the_schedule_or_webhook(here: Here, source: dict[str, str]) -> None:
     await here.carry_out(publish(payload=None), **source)
     assert here.published[0][0]["value"] == {**source, "run_id": "r_1", "agent_id": "a_1", "payload": None}
+
+
+def typed(facts: RunFacts, text: str) -> RunFacts:
+    """The facts of a run with an output schema that has answered with the text."""
+    answer = Message(role="assistant", blocks=(TextBlock(text=text),))
+    return replace(facts, messages=(answer,), definition=replace(facts.definition, output_schema_sha256="ab" * 32))
+
+
+async def test_a_record_is_put_in_as_json(here: Here) -> None:
+    here.facts = typed(here.facts, '{"total":3}')
+    await here.carry_out(publish(payload={"whole": "{{run.result}}", "within": "it is {{run.result}}"}))
+    payload = here.published[0][0]["value"]["payload"]
+    assert payload == {"whole": {"total": 3}, "within": 'it is {"total":3}'}
+
+
+async def test_without_a_record_the_result_is_null(here: Here) -> None:
+    await here.carry_out(publish(payload="{{run.result}}"))
+    here.facts = typed(here.facts, "prose")
+    await here.carry_out(publish(payload="{{run.result}}", on="failed"), status="failed", reason="output_invalid: ...")
+    assert [fields["value"]["payload"] for fields, _ in here.published] == [None, None]
 
 
 async def test_what_is_put_in_is_not_read_again(here: Here) -> None:
