@@ -1,5 +1,6 @@
-"""Tools of an MCP server on a whole stack: shown, called, asked about, lost with a runtime, called after a run."""
+"""Tools of an MCP server and of an OpenAPI file on a whole stack: shown, called, held to rules, lost, after a run."""
 
+import json
 import shutil
 import sys
 import tempfile
@@ -23,6 +24,7 @@ CONFIGURATION = """
 mcp_servers:
   desk: {{ transport: stdio, command: {python}, args: [{script}, notes, {notes}] }}
   away: {{ transport: http, url: "http://127.0.0.1:1/mcp" }}
+local_api: {{ spec: api.json, base_url: "http://{address}", tool_name_prefix: own_ }}
 approvals:
   rules:
     - {{ name: never, tools: ["mcp__desk__*"], when: [{{ argument: $.text, equals: secret }}], then: deny, reason: no }}
@@ -40,7 +42,13 @@ agents:
       function run(input) {{
         try {{ return mcp__desk__echo({{ text: input.prompt }}) }} catch (error) {{ return "failed: " + error.message }}
       }}
+  prober:
+    provider: code-js
+    model: code
+    tools: ["own_*"]
+    code_body: "function run(input) {{ return own_health({{}}) }}"
 """
+API = {"openapi": "3.1.0", "paths": {"/healthz": {"get": {"operationId": "health"}}}}
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +57,9 @@ def place() -> Iterator[tuple[Installation, Path]]:
     installation, notes, more = Installation(folder), folder / "notes.txt", folder / "mcp.yaml"
     installation.make()
     notes.touch()
-    more.write_text(CONFIGURATION.format(python=sys.executable, script=SCRIPT, notes=notes))
+    address = installation.environ["LOOMLOG_LISTEN_ADDR"]
+    more.write_text(CONFIGURATION.format(python=sys.executable, script=SCRIPT, notes=notes, address=address))
+    (folder / "api.json").write_text(json.dumps(API))
     installation.environ["LOOMLOG_CONFIG_FILES"] += f":{more}"
     try:
         installation.up()
@@ -59,9 +69,9 @@ def place() -> Iterator[tuple[Installation, Path]]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def ask_clerk(client: httpx.Client, text: str, **body: Any) -> str:
-    """Return what the clerk answers."""
-    frames = finished(client, agent="clerk", prompt=text, **body)
+def ask_clerk(client: httpx.Client, text: str, agent: str = "clerk", **body: Any) -> str:
+    """Return what the agent answers."""
+    frames = finished(client, agent=agent, prompt=text, **body)
     return "".join(data["text"] for event, data in frames if event == "text")
 
 
@@ -99,6 +109,12 @@ def test_the_tools_of_a_server_are_listed_and_called(place: tuple[Installation, 
     [tool] = stack.loomlog("mcp", "servers", "tools", "desk", "--json").json["tools"]
     assert (tool["name"], tool["effect"]) == ("mcp__desk__echo", "unsafe")
     assert noted(notes, "small") == 1
+
+
+def test_an_operation_of_an_openapi_file_is_a_tool(place: tuple[Installation, Path]) -> None:
+    stack, _ = place
+    with api(stack) as client:
+        assert json.loads(ask_clerk(client, "go", agent="prober"))["ok"] is True
 
 
 def test_a_call_is_held_to_the_rules(place: tuple[Installation, Path]) -> None:
