@@ -108,13 +108,11 @@ bench-definitions: $(TOOLS) ## measure definitions: resolving, opening, promotin
 bench-memory: $(TOOLS) ## measure memory: turns and calls with it, a million keys, 200,000 vectors of one scope (KEYS=0 or VECTORS=0 leaves those out)
 	@$(BIN)/python -m tests.benchmarks.memory $(if $(KEYS),--keys $(KEYS)) $(if $(VECTORS),--vectors $(VECTORS))
 
-bench-tools: $(TOOLS) ## measure tool calls: what rules for approvals cost (a few seconds)
-	@$(BIN)/python -m tests.benchmarks.approvals
-
 bench-channels: $(TOOLS) ## measure channels, schedules and webhooks: circuits, publishes, due schedules, deliveries, parked subscribers (PARTS=circuits)
 	@$(BIN)/python -m tests.benchmarks.channels $(if $(PARTS),--parts $(PARTS))
 
-bench-tools: $(TOOLS) ## measure tools of MCP servers: calls over a process and over HTTP, and what a turn pays for 20 of them
+bench-tools: $(TOOLS) ## measure tool calls: rules for approvals, and MCP servers over a process and over HTTP
+	@$(BIN)/python -m tests.benchmarks.approvals
 	@$(BIN)/python -m tests.benchmarks.tools
 
 try-mcp-servers: $(TOOLS) ## use two MCP servers of the npm registry, files and everything (needs Node; nothing else does)
