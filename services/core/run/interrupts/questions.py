@@ -10,7 +10,7 @@ from loomlog.schemas.records import Value
 
 RESOLVED, DECLINED, TIMED_OUT, CANCELLED = "resolved", "declined", "timed_out", "cancelled"
 """Final statuses of a question; of an approval: approved, denied, and the same two."""
-APPROVAL = "approval"
+QUESTION, APPROVAL = "question", "approval"
 """Kind of a question that a rule of the run asks about a call (approvals.py)."""
 
 
@@ -53,6 +53,7 @@ class ClosedQuestion(Value, frozen=True, kw_only=True):
     interrupt_id: str
     status: str
     resolution_id: str = ""
+    kind: str = QUESTION
 
 
 def question_of(event: InterruptionOpened, call: ToolCall) -> Question:
