@@ -17,6 +17,7 @@ from loomlog.connectors.configuration.environment import PREFIXES
 from loomlog.connectors.configuration.field_types import Tier
 from loomlog.connectors.configuration.findings import ConfigurationFinding, did_you_mean, join_words
 from loomlog.connectors.configuration.issuer_check import iter_issuer_errors, iter_issuer_warnings
+from loomlog.connectors.configuration.mcp_block import TOOL_PREFIX, iter_server_problems
 from loomlog.connectors.configuration.memory_block import PROMPT_PLACEHOLDERS, unknown_memory_placeholders
 from loomlog.connectors.configuration.memory_check import iter_agent_errors, iter_agent_warnings, iter_memory_errors
 from loomlog.connectors.configuration.model import Configuration
@@ -61,6 +62,7 @@ def check_configuration(
     checking.check_volumes()
     checking.check_skills()
     checking.check_remote_tools()
+    checking.check_mcp_servers()
     checking.check_pricing()
     checking.check_principals()
     checking.check_issuers()
@@ -155,7 +157,7 @@ class _ConfigurationCheck:
                 name in ALL_TOOLS
                 or name in self.family_tools
                 or is_client_grant(name)
-                or name.startswith(tuple(EXTERNAL_TOOL_PREFIXES))
+                or name.startswith((TOOL_PREFIX, *EXTERNAL_TOOL_PREFIXES))
             ):
                 self._add_error(
                     path, f"{name} is the name of another tool, or begins like those of another kind", of_key=True
@@ -164,6 +166,14 @@ class _ConfigurationCheck:
                 self._add_error((*path, "description"), "a model needs a description of what the tool does")
             if tool.input_schema.get("type") != "object":
                 self._add_error((*path, "input_schema"), "expected a JSON schema with type: object")
+
+    def check_mcp_servers(self) -> None:
+        for name, server in self.configuration.mcp_servers.items():
+            path: KeyPath = ("mcp_servers", name)
+            for key, problem in iter_server_problems(server):
+                self._add_error((*path, key), problem or f"{key} is missing (for transport: {server.transport})")
+            if server.discovered_tools:
+                self._add_error((*path, "discovered_tools"), "is set by the server; leave it out")
 
     def check_pricing(self) -> None:
         for name in self.configuration.pricing.models:
@@ -304,8 +314,8 @@ class _ConfigurationCheck:
             self._add_error(path, f"{message}, and a backslash before one keeps it as text")
 
     def _check_tool(self, path: KeyPath, tool: str) -> None:
-        if tool in self.family_tools:
-            return
+        if tool in self.family_tools or tool.startswith(TOOL_PREFIX):
+            return  # tools of MCP servers are known once their servers have listed them
         if tool in UNSUPPORTED_TOOLS or tool.startswith(tuple(EXTERNAL_TOOL_PREFIXES)):
             self.unsupported_tools.setdefault(tool, path)
         elif is_client_grant(tool):
@@ -319,7 +329,7 @@ class _ConfigurationCheck:
             return
         elif tool.endswith("*") and "*" not in tool[:-1]:
             remote = self.configuration.remote_tools
-            known_names = (*ALL_TOOLS, *self.family_tools, *EXTERNAL_TOOL_PREFIXES, CLIENT_PREFIX, *remote)
+            known_names = (*ALL_TOOLS, *self.family_tools, TOOL_PREFIX, *EXTERNAL_TOOL_PREFIXES, CLIENT_PREFIX, *remote)
             if not any(fnmatchcase(known, tool) for known in known_names):
                 self._add_error(path, f"{tool} matches no tool")
         else:

@@ -85,6 +85,13 @@ class Settings:
     public_url: str = setting(
         _P, URL, "", "The API's address as others see it, for links and callbacks.", old=SAME_NAME
     )
+    public_config: bool = setting(
+        _P,
+        FLAG,
+        False,
+        "Answer /v1/config without a token too: features, providers and models.",
+        old=SAME_NAME,
+    )
     grpc_addr: str = setting(
         _P, ADDRESS, "", "Where gRPC listens, in a process of its own; empty = it is off.", old=SAME_NAME
     )
@@ -705,6 +712,14 @@ class Settings:
     audit_key: str = setting(_A, TEXT, "", "The same key itself, PEM or base64, instead of a file.", secret=True)
     audit_public_keys: Path | None = setting(
         _A, PATH, None, "File of the public keys whose checkpoints are trusted; our own key needs no listing."
+    )
+    audit_log_path: Path | None = setting(
+        _A,
+        PATH,
+        None,
+        "File to which the projector appends each act as a line of JSON; empty = acts are in the log and at "
+        "GET /v1/_audit only.",
+        old=SAME_NAME,
     )
     audit_every_records: int = setting(
         _A, integer(1, 10_000, "records"), 1_000, "A partition is signed after so many new records ..."

@@ -181,6 +181,7 @@ ERRORS: Mapping[str, ErrorRow] = {
     "embedder_not_configured": SWITCHED_OFF,
     "embedder_not_implemented": SWITCHED_OFF,
     "encryption_off": SWITCHED_OFF,
+    "audit_unavailable": UNAVAILABLE,
     "minting_off": SWITCHED_OFF,
     "secret_unresolvable": SWITCHED_OFF,
     "sqlmem_unavailable": SWITCHED_OFF,

@@ -42,6 +42,29 @@ declare namespace Api {
   interface AcknowledgeLetterBody {
     reason?: string;
   }
+  interface ActPage {
+    acts: ActShown[];
+    next: string;
+  }
+  interface ActShown {
+    act_id: string;
+    at: string;
+    tenant_id: string;
+    who: string;
+    token: string;
+    token_id: string;
+    transport: string;
+    request_id: string;
+    what: string;
+    target: string;
+    outcome: string;
+    code?: string;
+    count?: number;
+    ended_at?: string;
+    request?: Record<string, any> | any[] | string | number | boolean | null;
+    before?: Record<string, any> | any[] | string | number | boolean | null;
+    after?: Record<string, any> | any[] | string | number | boolean | null;
+  }
   interface ActiveDefinition {
     kind: string;
     name: string;
@@ -579,6 +602,29 @@ declare namespace Api {
     per_user: Record<string, number>;
     providers: Record<string, ActiveRuns>;
   }
+  interface ConfigInstance {
+    version: string;
+    commit?: string;
+    build_time?: string;
+    url?: string;
+  }
+  interface ConfigLimits {
+    max_request_bytes: number;
+    max_concurrent_runs: number;
+    max_queue_depth: number;
+    max_concurrent_runs_per_user: number;
+  }
+  interface ConfigView {
+    generated_at: string;
+    view: string;
+    instance: ConfigInstance;
+    features: Record<string, Feature>;
+    providers: OfferedProvider[];
+    models: OfferedModel[];
+    search: any[];
+    user_tiers?: UserTier[];
+    limits?: ConfigLimits;
+  }
   interface ContextFill {
     used_tokens: number;
     max_tokens: number;
@@ -679,6 +725,7 @@ declare namespace Api {
     from: string | null;
     to: string;
     changes: FieldChange[];
+    output_change?: OutputChange;
   }
   interface DefinitionDrawn {
     name: string;
@@ -806,12 +853,12 @@ declare namespace Api {
     channel?: string | null;
     scope?: ("agent" | "user" | "tenant" | "global") | null;
     key?: string | null;
-    url?: string | null;
-    secret_env?: string | null;
-    payload?: any;
     server?: string | null;
     tool?: string | null;
     args?: Record<string, any> | null;
+    url?: string | null;
+    secret_env?: string | null;
+    payload?: any;
   }
   interface EphemeralVolume {
     name: string;
@@ -829,12 +876,26 @@ declare namespace Api {
     confirm?: string | null;
     reason?: string | null;
   }
+  interface ErasureReceipt {
+    erasure_id: string;
+    tenant: string;
+    subject: string;
+    at: string;
+    by: string;
+    reason: string;
+    complete: boolean;
+    deleted: Record<string, number>;
+    positions: string[];
+    public_key: string;
+    signature: string;
+  }
   interface ErasureRecord {
     erasure_id: string;
     at: string;
     by: string;
     reason: string;
     position: string;
+    in_clear?: boolean;
   }
   interface ErasureResult {
     tenant: string;
@@ -851,6 +912,8 @@ declare namespace Api {
     cancelled_runs?: string[];
     tier2_uncovered?: UncoveredContent;
     incomplete?: string[];
+    complete?: boolean;
+    receipt?: ErasureReceipt;
   }
   interface Error {
     code: string;
@@ -936,6 +999,10 @@ declare namespace Api {
     cause_offset: number | null;
     stale: boolean;
     payload: Record<string, any>;
+  }
+  interface Feature {
+    available: boolean;
+    backend?: string;
   }
   interface FieldChange {
     field: string;
@@ -1165,6 +1232,10 @@ declare namespace Api {
     min: number | null;
     max: number | null;
   }
+  interface Kept {
+    what: string;
+    max_age_ms: number | null;
+  }
   interface KeysRewrapped {
     wrapped: number;
   }
@@ -1307,13 +1378,14 @@ declare namespace Api {
     scopes: string[];
   }
   interface MCPServerDefOperation {
-    op: "create" | "fork" | "get" | "list" | "promote" | "rollback" | "retire" | "verify";
+    op: "create" | "fork" | "get" | "list" | "promote" | "rollback" | "retire" | "verify" | "rediscover";
     name?: string | (string | null);
     overlay?: Record<string, any> | null;
     description?: string | null;
     promote?: boolean | null;
     expect_active?: string | null;
     expires_at?: string | null;
+    discover?: boolean | null;
     parent_def_id?: string | null;
     def_id?: string;
     why?: string | null;
@@ -1329,11 +1401,39 @@ declare namespace Api {
     result?: Record<string, any>;
     error?: Record<string, any>;
   }
+  interface McpListedTool {
+    name: string;
+    server_name: string;
+    description: string;
+    effect: string;
+    input_schema: Record<string, any>;
+  }
   interface McpMessage {
     jsonrpc: "2.0";
     id?: string | number;
     method: string;
     params?: Record<string, any>;
+  }
+  interface McpServer {
+    name: string;
+    source: "file" | "shared" | "tenant";
+    transport: string;
+    url: string;
+    description: string;
+    def_id: string;
+    revision: string;
+    tool_count: number;
+    digest: string;
+    listed_at: string;
+    error: string;
+  }
+  interface McpServerList {
+    servers: McpServer[];
+  }
+  interface McpToolList {
+    server: McpServer;
+    tools: McpListedTool[];
+    problems: string[];
   }
   interface Me {
     tenant_id: string;
@@ -1674,6 +1774,17 @@ declare namespace Api {
     rate_limited_until: string | null;
     reason: string | null;
   }
+  interface OfferedModel {
+    provider: string;
+    model: string;
+    tiers: string[];
+    active: boolean;
+    selected: boolean;
+  }
+  interface OfferedProvider {
+    provider: string;
+    active: boolean;
+  }
   interface OpenToolCall {
     index: number;
     id: string;
@@ -1693,6 +1804,10 @@ declare namespace Api {
     def_id?: (string | null) | string;
     grace_seconds?: number | null;
     retired?: boolean;
+  }
+  interface OutputChange {
+    kind: "breaking" | "compatible";
+    reasons: string[];
   }
   interface PartitionLag {
     partition: number;
@@ -1847,6 +1962,13 @@ declare namespace Api {
     applied_events: number;
     stale_records: number;
     said_s_ago: number;
+  }
+  interface ProtectedResource {
+    resource: string;
+    authorization_servers: string[];
+    scopes_supported: string[];
+    bearer_methods_supported: string[];
+    resource_name: string;
   }
   interface ProviderAvailability {
     provider: string;
@@ -2045,6 +2167,22 @@ declare namespace Api {
     run_id: string;
     agent_id: string;
     resumed: true;
+  }
+  interface RetentionView {
+    admin: boolean;
+    enabled: boolean;
+    interval_ms: number;
+    defs_mode: string;
+    defs_max_age_ms: number;
+    defs_keep_last_n: number;
+    chats_mode: string;
+    chats_max_age_ms: number;
+    chats_internal_max_age_ms: number;
+    mem_mode: string;
+    mem_max_age_ms: number;
+    mem_content_mode: string;
+    mem_content_max_age_ms: number;
+    kept: Kept[];
   }
   interface Routing {
     admin: boolean;
@@ -2775,6 +2913,24 @@ declare namespace Api {
     events: TranscriptFrame[];
     next: string | null;
   }
+  interface TranscriptEvent {
+    seq: number;
+    session_id: string;
+    run_id: string;
+    tenant_id: string;
+    timestamp: string;
+    type: string;
+    payload: Record<string, any>;
+    segments?: Record<string, any>[];
+  }
+  interface TranscriptEvents {
+    events: TranscriptEvent[];
+    total: number;
+    total_is_exact: boolean;
+    limit: number;
+    offset: number;
+    next: string | null;
+  }
   interface TranscriptFrame {
     seq: number;
     run_id: string;
@@ -3034,6 +3190,8 @@ declare namespace Api {
   }
   /** Method, path, answer and body of each route. */
   type Route =
+    | ["GET", `/.well-known/oauth-protected-resource`, ProtectedResource, any]
+    | ["GET", `/.well-known/oauth-protected-resource/v1/_mcp`, ProtectedResource, any]
     | ["GET", `/healthz`, Health, any]
     | ["GET", `/metrics`, string, any]
     | ["GET", `/readyz`, Readiness, any]
@@ -3056,6 +3214,7 @@ declare namespace Api {
     | ["GET", `/v1/_approvals/${string}/${string}`, Approval, any]
     | ["POST", `/v1/_approvals/${string}/${string}/approve`, ApprovalVoted, ApprovalApprove]
     | ["POST", `/v1/_approvals/${string}/${string}/deny`, ApprovalVoted, ApprovalDeny]
+    | ["GET", `/v1/_audit`, ActPage, any]
     | ["GET", `/v1/_audit/checkpoints`, CheckpointList, any]
     | ["POST", `/v1/_audit/verify`, string, VerifyBody]
     | ["GET", `/v1/_callback`, AggregatePage, any]
@@ -3096,6 +3255,7 @@ declare namespace Api {
     | ["POST", `/v1/_erasure`, ErasureResult, ErasureBody]
     | ["POST", `/v1/_erasure/rewrap`, KeysRewrapped, any]
     | ["POST", `/v1/_evaluation`, EvaluationSubmitted | Evaluation | EvaluationsOfRun | EvaluationsOfDefinition | EvaluationAggregated, EvaluationOperation]
+    | ["GET", `/v1/_events`, TranscriptEvents, any]
     | ["GET", `/v1/_insights`, InsightsReport, any]
     | ["GET", `/v1/_library/${string}`, Library, any]
     | ["GET", `/v1/_limits`, LimitList, any]
@@ -3105,6 +3265,9 @@ declare namespace Api {
     | ["GET", `/v1/_log/topics/${string}/${string}`, LogPage, any]
     | ["POST", `/v1/_mcp`, McpAnswer, McpMessage]
     | ["DELETE", `/v1/_mcp`, null, any]
+    | ["GET", `/v1/_mcp_servers`, McpServerList, any]
+    | ["POST", `/v1/_mcp_servers/${string}/probe`, McpToolList, any]
+    | ["GET", `/v1/_mcp_servers/${string}/tools`, McpToolList, any]
     | ["POST", `/v1/_mcpserverdef`, DefinitionVersion | DefinitionVersions | DefinitionPromoted | DefinitionRolledBack | DefinitionRetired | DefinitionVerified, MCPServerDefOperation]
     | ["GET", `/v1/_mcpserverdef/names`, DefinitionNames, any]
     | ["GET", `/v1/_me`, Me, any]
@@ -3147,6 +3310,7 @@ declare namespace Api {
     | ["POST", `/v1/_resolve/probe`, Resolver, any]
     | ["GET", `/v1/_resolver`, Resolver, any]
     | ["POST", `/v1/_resume`, PauseLifted, ResumeBody]
+    | ["GET", `/v1/_retention`, RetentionView, any]
     | ["GET", `/v1/_routing`, Routing, any]
     | ["GET", `/v1/_runnable-agents`, RunnableAgents, any]
     | ["GET", `/v1/_runnable-agents/${string}`, AgentDefinitionView, any]
@@ -3199,6 +3363,7 @@ declare namespace Api {
     | ["POST", `/v1/agents/${string}/cancel`, Cancelled, CancelRunBody]
     | ["GET", `/v1/agents/${string}/channels`, AgentCursors, any]
     | ["GET", `/v1/client-tools`, null, any]
+    | ["GET", `/v1/config`, ConfigView, any]
     | ["GET", `/v1/docs`, string, any]
     | ["POST", `/v1/events`, CloudEventAnswer, CloudEvent]
     | ["GET", `/v1/events`, EventList, any]

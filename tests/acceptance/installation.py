@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -257,7 +257,7 @@ class Installation:
 
 
 @contextmanager
-def running_installation(name: str) -> Iterator[Installation]:
+def running_installation(name: str, *, environ: Mapping[str, str] = {}) -> Iterator[Installation]:
     """A whole stack in a temporary folder with that name in its own; stopped and deleted at the end.
 
     Not pytest's own temporary folder: those of three sessions are kept, and a broker's is large.
@@ -265,6 +265,7 @@ def running_installation(name: str) -> Iterator[Installation]:
     folder = Path(tempfile.mkdtemp(prefix=f"loomlog-{name}-"))
     installation = Installation(folder)
     installation.make()
+    installation.environ |= environ
     try:
         installation.up()
         yield installation

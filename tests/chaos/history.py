@@ -155,6 +155,8 @@ class Story:
     interrupted: int = 0
     """Model calls that were lost with their owner and made again."""
     calls: dict[tuple[int, int], Call] = field(default_factory=dict)
+    rejected: int = 0
+    """Final answers that were no record."""
     compactions: int = 0
     """How many were asked for; repeated attempts of one count once."""
     summary_attempt: int = 0
@@ -219,6 +221,8 @@ class Story:
                 self._compaction_requested(event)
             case "ContextCompacted" | "CompactionFailed":
                 self._compaction_over(event)
+            case "OutputRejected":
+                self._output_rejected(event)
             case "RunParked":
                 if self.summary_attempt:
                     self._complain("order", event, f"parks the run while compaction {self.compactions} is open")
@@ -284,6 +288,13 @@ class Story:
             return
         for index, call in enumerate(event.values["tool_calls"]):
             self.calls[self.turn, index] = Call(name=call["name"])
+
+    def _output_rejected(self, event: Event) -> None:
+        self.rejected += 1
+        if event.values["number"] != self.rejected:
+            self._complain("doubled", event, f"rejects answer {event.values['number']}, answer {self.rejected} is next")
+        if self.open_model or event.values["turn"] != self.turn or (self.turn, 0) in self.calls:
+            self._complain("order", event, f"rejects the answer of turn {event.values['turn']}, which is not final")
 
     def _model_failed(self, event: Event) -> None:
         if self._closes_model(event):

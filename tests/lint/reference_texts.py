@@ -50,6 +50,7 @@ ERRORS = {
     "approval_closed": "The call waits for no approval any more: it is approved, denied, out of time or cancelled.",
     "approval_mismatch": "The arguments of the call are others than those that the caller was shown.",
     "approval_needed": "The question is an approval: approve or deny it with the operations of approvals.",
+    "audit_unavailable": "The act could not be recorded, so it was not carried out; repeat later.",
     "backpressure": "Too many requests wait for this process; repeat later.",
     "bad_fork_point": "The run cannot be forked there.",
     "bad_request": "The request is malformed; `error` names the field and what is expected.",

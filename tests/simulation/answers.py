@@ -16,6 +16,7 @@ from loomlog.schemas.generated.values import (
     Compaction,
     InterruptionTerms,
     ModelChoice,
+    OutputCheck,
     ToolCall,
     Usage,
 )
@@ -30,9 +31,20 @@ from loomlog.services.core.run.commands import (
 )
 from loomlog.services.core.run.interrupts.interruptions import TOOL_NAME, parse_request
 from loomlog.services.core.run.react import CallModel, Summarise
+from loomlog.services.core.run.turns.completion import owes_record
 from tests.services.stream.families import family_script
 from tests.services.stream.script import answer
-from tests.simulation.clients import APPROVER, BRIEF, PAYER, SHRINKER, expires
+from tests.simulation.clients import (
+    APPROVER,
+    BRIEF,
+    OUTPUT_RETRIES,
+    PAYER,
+    RECORDER,
+    SHRINKER,
+    bad_answers,
+    expires,
+    record_of,
+)
 
 CANDIDATES = tuple(ModelChoice(provider=name, model="large") for name in ("acme", "other"))
 AGENT = AgentDefinition(
@@ -53,12 +65,19 @@ SHRINKER_AGENT = replace(
     AGENT, name=SHRINKER, compaction=Compaction(enabled=True, keep_last_n=1, autocompact_at_pct=50)
 )
 BRIEF_AGENT = replace(AGENT, name=BRIEF, compaction=Compaction(keep_last_n=1))
+RECORDER_AGENT = replace(
+    AGENT,
+    name=RECORDER,
+    output_schema='{"type":"object"}',
+    output_schema_sha256="5e" * 32,
+    output_retries=OUTPUT_RETRIES,
+)
 RULES = '{"rules":[]}'
 """Of the runs that need approval. The verdicts are made here, so what they say does not matter."""
 PAYER_AGENT = replace(
     AGENT, name=PAYER, approvals=(ApprovalPolicy(source="file", sha256=policy_sha256(RULES), text=RULES),)
 )
-AGENTS = (AGENT, SHRINKER_AGENT, BRIEF_AGENT, PAYER_AGENT)
+AGENTS = (AGENT, SHRINKER_AGENT, BRIEF_AGENT, RECORDER_AGENT, PAYER_AGENT)
 COMPACTED = ("r_auto", "r_wish", "r_hand", "r_seed")
 COMPACTED_TURNS = {"auto": 5, "wish": 3, "hand": 1, "seed": 3}
 """Enough that there is something to leave out; those that talk have one turn for each text."""
@@ -103,7 +122,16 @@ def answered(effect: Any, state: Any, at_ms: int) -> Any:
         return ruled(text, effect.run_id)
     if "ask" in effect.run_id and isinstance(text, ModelAnswered) and effect.turn == 1:
         return asking(text, effect.run_id)
+    if isinstance(text, ModelAnswered) and not text.tool_calls and owes_record(state.facts):
+        return with_output(text, effect.run_id, state.facts.rejected_outputs)
     return text
+
+
+def with_output(said: ModelAnswered, run_id: str, rejected: int) -> ModelAnswered:
+    """The answer of a run that owes a record: something else, as often as it is to be, and then the record."""
+    if rejected < bad_answers(run_id):
+        return replace(said, output=OutputCheck(path="$", problem=f"not {rejected}", error="$: no record"))
+    return replace(said, text=record_of(run_id), output=OutputCheck(result=record_of(run_id)))
 
 
 def asking(said: ModelAnswered, run_id: str) -> ModelAnswered:

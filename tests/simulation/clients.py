@@ -11,6 +11,7 @@
     wish      a run whose tools ask for a compaction
     hand      an interactive run that is compacted by hand between its texts, and cancelled at the end
     seed      a run, a seed that compacts its session, and a run that goes on from there
+    typed     a run that owes a record, and is corrected until it gives one, or fails
 
 Any command may be sent twice. What a client waits for it reads off the log, like everybody.
 """
@@ -51,11 +52,16 @@ from tests.simulation.log import ENTITIES, TOPICS
 TENANT = "t"
 COMPACTION_SHARE = 0.35
 """Of the seeds: those with one of auto, wish, hand and seed."""
+OUTPUT_RETRIES = 2
 COMPACTIONS = ("auto", "wish", "hand", "hand", "seed")
 SHRINKER, BRIEF = "shrinker", "brief"
 """The agents of those runs: one that is compacted by itself, one of which a compaction leaves little."""
 HAND_TEXTS = 2
 """Texts before a compaction by hand, each with its answer: with the first one enough to leave something out."""
+TYPED_SHARE = 0.3
+"""Of the seeds: those with a run that owes a record."""
+RECORDER = "recorder"
+"""Its agent."""
 PAYER = "payer"
 """The agent of runs with rules, whose calls need approval."""
 APPROVER = "ann"
@@ -147,7 +153,29 @@ def wishes(seed: int, without: frozenset[str], within_s: float) -> list[Wish]:
         )
         if wish.name not in without:
             result.append(wish)
+    typed = Random(f"{seed}/typed")
+    if typed.random() < TYPED_SHARE:
+        wish = Wish(
+            name=f"typed{typed.randint(0, 9)}",
+            kind="typed",
+            at_s=typed.uniform(0.0, within_s),
+            repeats=typed.random() < 0.3,
+            texts=0,
+            agent=RECORDER,
+        )
+        if wish.name not in without:
+            result.append(wish)
     return result
+
+
+def bad_answers(run_id: str) -> int:
+    """How often a run that owes a record gives something else first; more than OUTPUT_RETRIES: it fails."""
+    return crc32(f"{run_id}/bad".encode()) % (OUTPUT_RETRIES + 2)
+
+
+def record_of(run_id: str) -> str:
+    """The record that such a run gives in the end."""
+    return f'{{"run":"{run_id}"}}'
 
 
 def expires(run_id: str) -> bool:

@@ -24,6 +24,7 @@ from loomlog.connectors.configuration.resolve import (
 from loomlog.connectors.configuration.routing import CODE_DRIVER, CODE_MODEL
 from loomlog.connectors.configuration.trigger_block import CompletionHook
 from loomlog.connectors.definitions import covers
+from loomlog.connectors.mcp.tool_list import visible_name as mcp_tool_name
 from loomlog.connectors.tools.hosts import is_host_allowed
 from loomlog.connectors.tools.skill_patterns import EVERY_NAME, deny_everything, parse_patterns
 
@@ -385,8 +386,8 @@ def _beyond_hook(hook: CompletionHook, name: str, holder: Side) -> Iterator[str]
             yield from (f"host {one}" for one in _beyond_host(Side(value=hook.url), holder))
             if hook.secret_env:
                 yield f"secret_env {hook.secret_env}"
-        case _:
-            yield hook.kind
+        case "mcp.call":
+            yield from (f"the tool {one}" for one in covers(agent.tools, (mcp_tool_name(hook.server, hook.tool),)))
 
 
 def _shown_hooks(holder: Side) -> Iterator[str]:

@@ -118,8 +118,8 @@ def test_tools_of_later_versions_are_accepted_with_one_warning(folder: Folder):
     """
     (line,) = folder.warnings(text)
     assert line == (
-        "loomlog.yaml:3: Document, Path, a2a__*, mcp__* and mcp__x__y are granted to agents but not in this "
-        "version (MCP servers, agent-to-agent peers, documents, paths); agents run without"
+        "loomlog.yaml:3: Document, Path and a2a__* are granted to agents but not in this "
+        "version (agent-to-agent peers, documents, paths); agents run without"
     )
 
 

@@ -115,6 +115,11 @@ MCP_SERVER = {
     "url": "https://tools.example:8443/mcp?x=1&y=2",
     "headers": {"X-B": "$cred:b", "X-A": "${run.user_id}"},
     "description": "d",
+    "pool_size": 2,
+    "tools": ["search"],
+    "trust_annotations": True,
+    "effects": {"search": "read"},
+    "timeout_seconds": 60,
 }
 SCHEDULE = {
     "agent": "team/soaker",

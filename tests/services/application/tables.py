@@ -12,6 +12,7 @@ from loomlog.projections.engine.cursors import CursorRow
 from loomlog.projections.engine.lag import Progress
 from loomlog.projections.frames.frame import FRAMES_PER_EVENT, FrameMemory
 from loomlog.projections.interrupts import InterruptFilter, InterruptPage, InterruptRow
+from loomlog.projections.newest_frames import FrameFilter, FramePage
 from loomlog.projections.run_queries import SAME_HANDLE_MAX, ActiveRuns, RunCounts, RunFilter, RunPage, UserActivity
 from loomlog.projections.runs import RunRow, frame_memory
 from loomlog.projections.tables import EVERY_TENANT, Scope, page_token, parse_page_token, parse_token_number
@@ -129,6 +130,20 @@ class TwinProjection:
             if row.run_id == run_id and row.seq > from_seq and _within(scope, row.tenant)
         ]
         return sorted(rows, key=lambda row: row.seq)[:limit]
+
+    async def newest_frames(
+        self, scope: Scope, criteria: FrameFilter, *, limit: int, offset: int, after: str
+    ) -> FramePage:
+        rows = [
+            row
+            for row in self._tables["transcript"].values()
+            if _within(scope, row.tenant) and criteria.type in ("", row.type)
+        ]
+        rows.sort(key=lambda row: (row.place, row.run_id, row.seq), reverse=True)
+        shown = rows[offset : offset + limit]
+        return FramePage(
+            rows=tuple(shown), next="more" if len(rows) > offset + limit else "", total=len(rows), is_total_exact=True
+        )
 
     async def follow_from(self, scope: Scope, run_id: str) -> tuple[RunRow, FrameMemory] | None:
         row = await self.run(scope, run_id)

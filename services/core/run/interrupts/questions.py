@@ -11,7 +11,7 @@ from loomlog.schemas.records import Value
 RESOLVED, DECLINED, TIMED_OUT, CANCELLED = "resolved", "declined", "timed_out", "cancelled"
 """Final statuses of a question; of an approval: approved, denied, and the same two."""
 QUESTION, APPROVAL = "question", "approval"
-"""Kind of a question that a rule of the run asks about a call (approvals.py)."""
+"""Kinds: the agent asks, or a rule of the run asks about a call (approvals.py)."""
 
 
 class CallDecision(Value, frozen=True, kw_only=True):
