@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import psycopg
 from psycopg import sql
-from sqlalchemy import MetaData, Text, any_, cast, literal, or_, select
+from sqlalchemy import ColumnElement, MetaData, Text, any_, cast, literal, or_, select
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from loomlog.connectors.errors import Permanent
@@ -29,6 +29,7 @@ from loomlog.projections.engine.writer import Statement, render_statement
 from loomlog.projections.tables import OrderedText, define_table, in_schema
 from loomlog.projections.transcript import transcript
 from loomlog.schemas.generated.erasure_events import RunsErased
+from loomlog.schemas.position import Position
 
 VERSION = 1
 """Version of the tables and of what an event deletes; another one is filled from the log again."""
@@ -43,12 +44,20 @@ class ErasureRow(NamedTuple):
     tenant: str
     erasure_id: OrderedText
     at_ms: int
+    subject: str
+    asked_by: str
+    reason: str
+    in_clear: bool
+    """Whether texts of it stay in clear in the log."""
+    position: str
+    """Position of the event."""
 
 
 class ErasedRow(NamedTuple):
-    """A run, or an aggregate, of which no rows are kept."""
+    """A run, or an aggregate, of which no rows are kept that are as old as the erasure."""
 
     id: OrderedText
+    at_ms: int
 
 
 metadata = MetaData()
@@ -75,7 +84,7 @@ def _delete_function(schema: str, prefix: str) -> sql.Composed:
     """Return the statement that makes a function: it deletes rows by ids from every build."""
     return sql.SQL(
         """
-        CREATE OR REPLACE FUNCTION {function}(ids text[]) RETURNS void LANGUAGE plpgsql AS $$
+        CREATE OR REPLACE FUNCTION {function}(ids text[], upto bigint) RETURNS void LANGUAGE plpgsql AS $$
         DECLARE place record;
         BEGIN
             FOR place IN
@@ -86,8 +95,9 @@ def _delete_function(schema: str, prefix: str) -> sql.Composed:
                     OR (n.nspname ~ {of_entities} AND c.relname = 'entity_items'))
             LOOP
                 IF place.table_name = 'entity_items' THEN
-                    EXECUTE format('DELETE FROM %I.%I WHERE aggregate = ANY ($1)', place.schema_name, place.table_name)
-                    USING ids;
+                    EXECUTE format('DELETE FROM %I.%I WHERE aggregate = ANY ($1) AND at_ms <= $2',
+                        place.schema_name, place.table_name)
+                    USING ids, upto;
                 ELSE
                     EXECUTE format('DELETE FROM %I.%I WHERE run_id = ANY ($1)', place.schema_name, place.table_name)
                     USING ids;
@@ -103,20 +113,34 @@ def _delete_function(schema: str, prefix: str) -> sql.Composed:
     )
 
 
-def erasure_statements(schema: str, items: Sequence[PositionedEvent]) -> list[Statement]:
+def erasure_statements(schema: str, topic: str, items: Sequence[PositionedEvent]) -> list[Statement]:
     """Return the statements that note what was erased, and delete its rows."""
+    insert = (
+        "INSERT INTO {}.erased SELECT unnest(%s::text[]), %s::bigint "
+        "ON CONFLICT (id) DO UPDATE SET at_ms = GREATEST(erased.at_ms, EXCLUDED.at_ms)"
+    )
+    note = "INSERT INTO {}.erasures VALUES (%s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING"
     statements: list[Statement] = []
     for item in items:
         event: RunsErased = item.event
-        ids = list(event.run_ids)
+        ids, at_ms = list(event.run_ids), item.envelope.at_ms
         if event.in_clear:
             ids.append(f"memory:{item.envelope.tenant}/user/{event.subject}")
         statements += [
-            (_statement(schema, "INSERT INTO {}.erased SELECT unnest(%s::text[]) ON CONFLICT DO NOTHING"), (ids,)),
-            (_statement(schema, "SELECT {}.delete_rows(%s::text[])"), (ids,)),
+            (_statement(schema, insert), (ids, at_ms)),
+            (_statement(schema, "SELECT {}.delete_rows(%s::text[], %s::bigint)"), (ids, at_ms)),
             (
-                _statement(schema, "INSERT INTO {}.erasures VALUES (%s, %s, %s) ON CONFLICT DO NOTHING"),
-                (item.envelope.tenant, event.erasure_id, item.envelope.at_ms),
+                _statement(schema, note),
+                ErasureRow(
+                    tenant=item.envelope.tenant,
+                    erasure_id=event.erasure_id,
+                    at_ms=at_ms,
+                    subject=event.subject,
+                    asked_by=event.by,
+                    reason=event.reason,
+                    in_clear=event.in_clear,
+                    position=str(Position(topic=topic, partition=item.partition, offset=item.offset)),
+                ),
             ),
         ]
     return statements
@@ -137,12 +161,10 @@ async def delete_erased(connection: psycopg.AsyncConnection[Any], build_schema: 
         return  # nothing was ever erased
     of_entities = prefix != base
     for table in ("entity_items",) if of_entities else RUN_TABLES:
-        column = "aggregate" if of_entities else "run_id"
-        await connection.execute(
-            sql.SQL("DELETE FROM {} WHERE {} IN (SELECT id FROM {})").format(
-                sql.Identifier(build_schema, table), sql.Identifier(column), sql.Identifier(schema, erased.name)
-            )
-        )
+        # A person who comes back has new rows of memory; the ids of runs are never used again.
+        same = sql.SQL("kept.aggregate = e.id AND kept.at_ms <= e.at_ms" if of_entities else "kept.run_id = e.id")
+        places = (sql.Identifier(build_schema, table), sql.Identifier(schema, erased.name))
+        await connection.execute(sql.SQL("DELETE FROM {} AS kept USING {} AS e WHERE {}").format(*places, same))
 
 
 class SqlErasures:
@@ -154,12 +176,20 @@ class SqlErasures:
     async def is_done(self, tenant: str, erasure_id: str) -> bool:
         """Return whether the rows of an erasure are deleted. Raises ConnectorError."""
         columns = self._table.c
-        query = select(columns.at_ms).where(columns.tenant == tenant, columns.erasure_id == erasure_id)
+        return bool(await self._fetch(columns.tenant == tenant, columns.erasure_id == erasure_id))
+
+    async def of_subject(self, tenant: str, subject: str) -> list[ErasureRow]:
+        """Return the erasures of a subject whose rows are deleted, oldest first. Raises ConnectorError."""
+        columns = self._table.c
+        return await self._fetch(columns.tenant == tenant, columns.subject == subject)
+
+    async def _fetch(self, *conditions: ColumnElement[bool]) -> list[ErasureRow]:
+        query = select(self._table).where(*conditions).order_by(self._table.c.at_ms)
         try:
-            return bool(await self._reader.fetch(query))
+            return [ErasureRow._make(row) for row in await self._reader.fetch(query)]
         except Permanent as error:
-            if error.kind == "not_found":
-                return False
+            if error.kind == "not_found":  # the projector has not made the table yet
+                return []
             raise
 
     async def shared_blobs(self, hashes: Collection[str], run_ids: Collection[str]) -> set[str]:

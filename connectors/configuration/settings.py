@@ -726,6 +726,7 @@ class Settings:
         None,
         "File to which the projector appends each act as a line of JSON; empty = acts are in the log and at "
         "GET /v1/_audit only.",
+        old=SAME_NAME,
     )
     audit_every_records: int = setting(
         _A, integer(1, 10_000, "records"), 1_000, "A partition is signed after so many new records ..."

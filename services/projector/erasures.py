@@ -22,7 +22,7 @@ def build_erasures(settings: ProjectorSettings, codec: Codec | None = None, **op
     schema = erasures_schema(settings.prefix)
 
     async def handle(events: Sequence[PositionedEvent]) -> list[Statement]:
-        return erasure_statements(schema, events)
+        return erasure_statements(schema, settings.entity_topic, events)
 
     defaults: dict[str, Any] = {
         "owner": settings.owner,

@@ -895,6 +895,7 @@ declare namespace Api {
     by: string;
     reason: string;
     position: string;
+    in_clear?: boolean;
   }
   interface ErasureResult {
     tenant: string;

@@ -23,6 +23,7 @@ import orjson
 
 from loomlog.connectors.crypto.content_encryption import has_tokens
 from loomlog.connectors.errors import ConnectorError, UnknownOutcome
+from loomlog.projections.erasures import ErasureRow
 from loomlog.projections.run_queries import RunFilter
 from loomlog.projections.runs import RunRow
 from loomlog.projections.transcript import TranscriptRow
@@ -137,6 +138,8 @@ class ErasureReport:
     keys: tuple[KeyView, ...]
     erasures: tuple[Erasure, ...]
     """Oldest first, including erasures that found no key."""
+    row_erasures: tuple[ErasureRow, ...]
+    """Those whose rows are deleted, oldest first."""
     keys_topic: str
     """Topic of the keys and erasures; empty where content is not encrypted."""
     findings: ErasureFindings
@@ -147,7 +150,9 @@ class ErasureReport:
     def is_known(self) -> bool:
         """Whether anything of the subject was ever stored here."""
         findings = self.findings
-        return bool(self.keys or self.erasures or findings.runs or any(findings.memory.counts.values()))
+        return bool(
+            self.keys or self.erasures or self.row_erasures or findings.runs or any(findings.memory.counts.values())
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,6 +248,7 @@ class SubjectErasure:
             subject=subject,
             keys=key_views,
             erasures=() if keys is None else keys.table.erasures_of(tenant, _user_of(subject)),
+            row_erasures=() if self._rows is None else await self._rows.erasures_of(tenant, subject),
             keys_topic="" if keys is None else keys.topic,
             findings=findings,
             is_encrypted=keys is not None,

@@ -56,7 +56,7 @@ def report_json(erasure_report: ErasureReport) -> SubjectReport:
         },
         "tier2_uncovered": _in_clear_json(erasure_report),
         "keys": [_key_json(key, erasure_report.keys_topic) for key in erasure_report.keys],
-        "erasures": [_erasure_json(erasure, erasure_report.keys_topic) for erasure in erasure_report.erasures],
+        "erasures": _erasures_json(erasure_report),
     }
 
 
@@ -216,6 +216,26 @@ def _key_json(key: KeyView, topic: str) -> SubjectKey:
         "erased": erasure is not None,
         "erasure": None if erasure is None else _erasure_json(erasure, topic),
     }
+
+
+def _erasures_json(erasure_report: ErasureReport) -> list[ErasureRecord]:
+    """Return the erasures, those of keys first; `in_clear` is what that of the rows says."""
+    of_rows = {row.erasure_id: row for row in erasure_report.row_erasures}
+    records = [_erasure_json(erasure, erasure_report.keys_topic) for erasure in erasure_report.erasures]
+    for record in records:
+        if (row := of_rows.pop(record["erasure_id"], None)) is not None:
+            record["in_clear"] = row.in_clear
+    return records + [
+        {
+            "erasure_id": row.erasure_id,
+            "at": format_rfc3339(row.at_ms),
+            "by": row.asked_by,
+            "reason": row.reason,
+            "position": row.position,
+            "in_clear": row.in_clear,
+        }
+        for row in of_rows.values()
+    ]
 
 
 def _erasure_json(erasure: Erasure, topic: str) -> ErasureRecord:

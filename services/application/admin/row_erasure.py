@@ -14,12 +14,13 @@ from msgspec import Struct
 
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.protocols import Blobs
-from loomlog.projections.erasures import SqlErasures
+from loomlog.projections.erasures import ErasureRow, SqlErasures
 from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.generated.erasure_commands import EraseRuns
 from loomlog.schemas.generated.values import BlobRef, CommandEnvelope
 from loomlog.schemas.ids import hashed_token
 from loomlog.services.application import limits
+from loomlog.services.application.errors import unavailable
 from loomlog.services.families.erasure import RUNS_MAX
 from loomlog.services.stream.entities.answers import CommandInvalid, CommandUnanswered, EntityCommands
 
@@ -110,6 +111,13 @@ class RowErasure:
             blobs_deleted=blobs_deleted,
             errors=tuple(errors),
         )
+
+    async def erasures_of(self, tenant: str, subject: str) -> tuple[ErasureRow, ...]:
+        """Return the erasures of a subject whose rows are deleted. Raises Refused: projection_unavailable."""
+        try:
+            return tuple(await self._erasures.of_subject(tenant, subject))
+        except ConnectorError as error:
+            raise unavailable("projection", error) from error
 
     async def _delete_blobs(self, blobs: Mapping[str, BlobRef], run_ids: Sequence[str]) -> int:
         if not blobs:

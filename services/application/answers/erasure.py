@@ -23,13 +23,16 @@ class UncoveredContent(CoveredContent):
 
 
 class ErasureRecord(TypedDict):
-    """An erasure as the log has it."""
+    """An erasure as the log has it. `in_clear`: texts of the subject stay in clear in the log; absent until its rows
+    are deleted.
+    """
 
     erasure_id: str
     at: str
     by: str
     reason: str
     position: str
+    in_clear: NotRequired[bool]
 
 
 class SubjectKey(TypedDict):

@@ -117,11 +117,12 @@ class RunQueries:
         (services/application/runs/run_target.py), and otherwise any row, however old. So a command to a live run does
         not wait for the read models.
         """
-        target = await self._find_target(caller, run_id)
+        target = await self.visible_target(caller, run_id)
         require_control(caller, ResourceOwner(tenant=target.tenant, user_id=target.user_id))
         return target
 
-    async def _find_target(self, caller: Caller, run_id: str) -> CommandTarget:
+    async def visible_target(self, caller: Caller, run_id: str) -> CommandTarget:
+        """Return a target as `run_target`, of a run that the caller may only see. Raises Refused(not_found)."""
         _check_id("not_found", "run", run_id)
         known = self._known_target(caller, run_id)
         if known is not None:

@@ -152,7 +152,8 @@ def _is_readable(report: Mapping[str, Any]) -> bool:
     never_erased = bool(report["tier1_covered"]["total"] and not report["erasures"])
     in_clear, rest = report["tier2_uncovered"]["total"], report["tier3_residue"]["truncated"]
     in_memory = any(report["tier1_covered"]["counts"].get(name) for name in REMOVED_FROM_MEMORY)
-    return bool(has_key or never_erased or in_clear or rest or in_memory or report["errors"])
+    in_log = any(erasure.get("in_clear") for erasure in report["erasures"])
+    return bool(has_key or never_erased or in_clear or in_log or rest or in_memory or report["errors"])
 
 
 def _print_erasures(report: Mapping[str, Any]) -> None:
@@ -167,6 +168,8 @@ def _print_erasures(report: Mapping[str, Any]) -> None:
         for key_id in keys or ["no key"]:
             text = f" erased {erasure['at']} by {erasure['by']}{why}"
             console().print(Text.assemble((key_id, NAME), text, ("  event ", DIM), erasure["position"]))
+        if erasure.get("in_clear"):
+            console().print(Text("  its rows and blobs are gone; texts of it stay in clear in the log", style=WARNING))
 
 
 def _print_unknown(subject: str, tenant: str) -> None:

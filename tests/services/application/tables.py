@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import orjson
+
 from loomlog.connectors.errors import Transient
 from loomlog.projections.audit import AuditRow
 from loomlog.projections.engine.cursors import CursorRow
@@ -168,7 +170,8 @@ class TwinProjection:
             if _within(scope, row.tenant)
             and (not criteria.statuses or row.status in criteria.statuses)
             and criteria.run_id in ("", row.run_id)
-            and criteria.user_id in ("", row.user_id)
+            and (criteria.user_id in ("", row.user_id) or _names(row, criteria.approver))
+            and criteria.kind in ("", row.kind)
         ]
         rows.sort(key=lambda row: (row.created_at_ms, row.run_id, row.interrupt_id), reverse=True)
         return InterruptPage(rows=tuple(rows[:limit]), next="more" if len(rows) > limit else "", total=len(rows))
@@ -205,6 +208,11 @@ class TwinProjection:
 
     async def progress(self) -> Progress:
         return {"cursors": await self.cursors(), "statuses": [], "problems": 0}
+
+
+def _names(row: InterruptRow, approver: str) -> bool:
+    groups = orjson.loads(row.terms)["verdict"]["groups"] if row.terms else []
+    return row.status == "pending" and any(approver in group["subjects"] for group in groups)
 
 
 def _within(scope: Scope, tenant: str) -> bool:
