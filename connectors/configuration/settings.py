@@ -85,6 +85,13 @@ class Settings:
     public_url: str = setting(
         _P, URL, "", "The API's address as others see it, for links and callbacks.", old=SAME_NAME
     )
+    public_config: bool = setting(
+        _P,
+        FLAG,
+        False,
+        "Answer /v1/config without a token too: features, providers and models.",
+        old=SAME_NAME,
+    )
     grpc_addr: str = setting(
         _P, ADDRESS, "", "Where gRPC listens, in a process of its own; empty = it is off.", old=SAME_NAME
     )

@@ -100,7 +100,6 @@ UNSUPPORTED_SETTINGS: Mapping[str, str] = {
         "the number of targets that one tick starts (each target has a timer of its own here)",
         "MAX_CONSOLIDATION_TARGETS",
     ),
-    **_map_names("the public configuration view", "PUBLIC_CONFIG"),
     **_map_names("replicas (owned by the log here)", "REPLICAS_SWEEP_INTERVAL_MS REPLICAS_STALE_AFTER_MS"),
     **_map_names(
         "minted tokens and credentials",

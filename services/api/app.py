@@ -53,7 +53,7 @@ from loomlog.services.api.route_lookup import RouteLookup
 from loomlog.services.api.routes import ROUTES, check_routes
 from loomlog.services.api.service import Service
 from loomlog.services.api.ui_page import build_page_app, is_page_path
-from loomlog.services.api.ui_session import BY_COOKIE, COOKIE_ANSWER_HEADERS, identify
+from loomlog.services.api.ui_session import BY_COOKIE, COOKIE_ANSWER_HEADERS, has_token, identify
 from loomlog.services.application.acts import Act
 from loomlog.services.application.application import new_token
 from loomlog.services.application.authentication import require_access
@@ -156,6 +156,7 @@ def _build_endpoint(service: Service, route: Route) -> RequestHandler:
     method, path, count = route.method, route.path, service.metrics.count
 
     known, takes_position, takes = route.query_names, route.accepts_position, route.takes
+    may_open = route.opens_with_public_config
     own_act = route.own_act
     act = own_act or route.act or ""
 
@@ -163,7 +164,8 @@ def _build_endpoint(service: Service, route: Route) -> RequestHandler:
         context = begin_request(request)
         slots, caller = NO_SLOTS, ANONYMOUS
         try:
-            if not access.is_public:
+            is_open = access.is_public or (may_open and service.public_config and not has_token(request))
+            if not is_open:
                 caller = await identify(service, request)
                 if BY_COOKIE in request.scope:
                     context.transport = "web"

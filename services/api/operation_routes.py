@@ -122,6 +122,7 @@ def _bare_route(operation: AnyOperation, http: Http, handler: Handler) -> Route:
         takes_instead=Takes.WAIT if operation.effect is Effect.WAIT else None,
         recognises_key=http.recognises_key,
         act=operation.name if operation.records_act else "",
+        opens_with_public_config=http.opens_with_public_config,
     )
 
 

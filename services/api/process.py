@@ -16,6 +16,7 @@ from loomlog.connectors.http.insights_report import InsightsClient
 from loomlog.connectors.identity_providers.sign_in import open_sign_in
 from loomlog.connectors.kafka.schema_registry import load_codec
 from loomlog.connectors.process.gc_tuning import tune_gc
+from loomlog.services.api.configuration_view import features_of
 from loomlog.services.api.mcp.sessions import Sessions
 from loomlog.services.api.metrics import Metrics
 from loomlog.services.api.request_shares import RequestShares
@@ -61,6 +62,9 @@ def build_service(loaded: ProcessConfiguration, settings: ApiSettings) -> Servic
         sign_in=sign_in,
         public_url=loaded.settings.public_url,
         login_origins=settings.ui_login_origins,
+        public_config=loaded.settings.public_config,
+        features=features_of(loaded),
+        memory_changes_hours=loaded.settings.memory_changes_retention_hours,
         http_hosts=loaded.settings.http_host_allowlist,
         own_hosts=settings.own_hosts,
         shares=RequestShares(streams_per_principal=settings.streams_per_principal),

@@ -95,6 +95,8 @@ class Route:
     """Name of the act that a request for operations is, empty: it is none; None: the row is no operation, so it is an
     act by its own id if it changes something with the access of operators.
     """
+    opens_with_public_config: bool = False
+    """Whether it answers requests without a token too where LOOMLOG_PUBLIC_CONFIG is set."""
     socket_handler: SocketHandler | None = None
     """Set when the path is a WebSocket; `handler` then responds to requests that are not a handshake."""
 

@@ -86,6 +86,12 @@ class Service:
     """Address of this API as others see it; empty: that of each request."""
     login_origins: tuple[str, ...] = ()
     """Origins whose pages may pass a token to the sign-in page."""
+    public_config: bool = False
+    """Whether /v1/config answers requests without a token."""
+    features: Mapping[str, bool] = field(default_factory=dict)
+    """Which features can be used, by their names."""
+    memory_changes_hours: int = 0
+    """How long the feed of changes of memory is kept."""
     http_hosts: tuple[str, ...] = ()
     """Hosts that the network tools may reach."""
     own_hosts: frozenset[str] = frozenset()

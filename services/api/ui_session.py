@@ -71,6 +71,11 @@ async def identify(service: Service, request: Request) -> Caller:
     return await authenticator.authenticate(authorization)
 
 
+def has_token(request: Request) -> bool:
+    """Return whether a request brings a token, whatever it is worth."""
+    return "authorization" in request.headers or bool(cookie_token(request))
+
+
 def cookie_token(request: Request) -> str:
     """Return the token of the cookie; empty when there is none."""
     return _find_cookie(request)[1]

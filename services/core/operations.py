@@ -137,6 +137,8 @@ class Http:
     """Statuses of refusals beyond those that every operation of its form has."""
     recognises_key: bool = False
     """Whether the owner of what the path names refuses another body under a used Idempotency-Key by itself."""
+    opens_with_public_config: bool = False
+    """Whether it answers requests without a token too where LOOMLOG_PUBLIC_CONFIG is set."""
 
     @property
     def method(self) -> str:

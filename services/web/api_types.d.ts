@@ -602,6 +602,29 @@ declare namespace Api {
     per_user: Record<string, number>;
     providers: Record<string, ActiveRuns>;
   }
+  interface ConfigInstance {
+    version: string;
+    commit?: string;
+    build_time?: string;
+    url?: string;
+  }
+  interface ConfigLimits {
+    max_request_bytes: number;
+    max_concurrent_runs: number;
+    max_queue_depth: number;
+    max_concurrent_runs_per_user: number;
+  }
+  interface ConfigView {
+    generated_at: string;
+    view: string;
+    instance: ConfigInstance;
+    features: Record<string, Feature>;
+    providers: OfferedProvider[];
+    models: OfferedModel[];
+    search: any[];
+    user_tiers?: UserTier[];
+    limits?: ConfigLimits;
+  }
   interface ContextFill {
     used_tokens: number;
     max_tokens: number;
@@ -977,6 +1000,10 @@ declare namespace Api {
     stale: boolean;
     payload: Record<string, any>;
   }
+  interface Feature {
+    available: boolean;
+    backend?: string;
+  }
   interface FieldChange {
     field: string;
     before?: any;
@@ -1204,6 +1231,10 @@ declare namespace Api {
     mean: number | null;
     min: number | null;
     max: number | null;
+  }
+  interface Kept {
+    what: string;
+    max_age_ms: number | null;
   }
   interface KeysRewrapped {
     wrapped: number;
@@ -1743,6 +1774,17 @@ declare namespace Api {
     rate_limited_until: string | null;
     reason: string | null;
   }
+  interface OfferedModel {
+    provider: string;
+    model: string;
+    tiers: string[];
+    active: boolean;
+    selected: boolean;
+  }
+  interface OfferedProvider {
+    provider: string;
+    active: boolean;
+  }
   interface OpenToolCall {
     index: number;
     id: string;
@@ -2125,6 +2167,22 @@ declare namespace Api {
     run_id: string;
     agent_id: string;
     resumed: true;
+  }
+  interface RetentionView {
+    admin: boolean;
+    enabled: boolean;
+    interval_ms: number;
+    defs_mode: string;
+    defs_max_age_ms: number;
+    defs_keep_last_n: number;
+    chats_mode: string;
+    chats_max_age_ms: number;
+    chats_internal_max_age_ms: number;
+    mem_mode: string;
+    mem_max_age_ms: number;
+    mem_content_mode: string;
+    mem_content_max_age_ms: number;
+    kept: Kept[];
   }
   interface Routing {
     admin: boolean;
@@ -2855,6 +2913,24 @@ declare namespace Api {
     events: TranscriptFrame[];
     next: string | null;
   }
+  interface TranscriptEvent {
+    seq: number;
+    session_id: string;
+    run_id: string;
+    tenant_id: string;
+    timestamp: string;
+    type: string;
+    payload: Record<string, any>;
+    segments?: Record<string, any>[];
+  }
+  interface TranscriptEvents {
+    events: TranscriptEvent[];
+    total: number;
+    total_is_exact: boolean;
+    limit: number;
+    offset: number;
+    next: string | null;
+  }
   interface TranscriptFrame {
     seq: number;
     run_id: string;
@@ -3179,6 +3255,7 @@ declare namespace Api {
     | ["POST", `/v1/_erasure`, ErasureResult, ErasureBody]
     | ["POST", `/v1/_erasure/rewrap`, KeysRewrapped, any]
     | ["POST", `/v1/_evaluation`, EvaluationSubmitted | Evaluation | EvaluationsOfRun | EvaluationsOfDefinition | EvaluationAggregated, EvaluationOperation]
+    | ["GET", `/v1/_events`, TranscriptEvents, any]
     | ["GET", `/v1/_insights`, InsightsReport, any]
     | ["GET", `/v1/_library/${string}`, Library, any]
     | ["GET", `/v1/_limits`, LimitList, any]
@@ -3233,6 +3310,7 @@ declare namespace Api {
     | ["POST", `/v1/_resolve/probe`, Resolver, any]
     | ["GET", `/v1/_resolver`, Resolver, any]
     | ["POST", `/v1/_resume`, PauseLifted, ResumeBody]
+    | ["GET", `/v1/_retention`, RetentionView, any]
     | ["GET", `/v1/_routing`, Routing, any]
     | ["GET", `/v1/_runnable-agents`, RunnableAgents, any]
     | ["GET", `/v1/_runnable-agents/${string}`, AgentDefinitionView, any]
@@ -3285,6 +3363,7 @@ declare namespace Api {
     | ["POST", `/v1/agents/${string}/cancel`, Cancelled, CancelRunBody]
     | ["GET", `/v1/agents/${string}/channels`, AgentCursors, any]
     | ["GET", `/v1/client-tools`, null, any]
+    | ["GET", `/v1/config`, ConfigView, any]
     | ["GET", `/v1/docs`, string, any]
     | ["POST", `/v1/events`, CloudEventAnswer, CloudEvent]
     | ["GET", `/v1/events`, EventList, any]

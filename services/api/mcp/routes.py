@@ -1,4 +1,4 @@
-"""The routes of MCP.
+"""The routes of MCP. They take any caller: each tool and method has an access of its own.
 
 Before: services/api/routes.py. After: endpoint.py, authorization.py.
 """
@@ -7,8 +7,7 @@ from loomlog.services.api.mcp import authorization, endpoint
 from loomlog.services.api.mcp.messages import HANDSHAKE_REVISIONS, STATELESS_REVISIONS
 from loomlog.services.api.request_shares import Takes
 from loomlog.services.api.route import NamedSchema, Route, Tag
-from loomlog.services.core.access.rules import PUBLIC, requires
-from loomlog.services.core.access.scopes import TENANT_READ
+from loomlog.services.core.access.rules import ANY_CALLER, PUBLIC
 
 TAG = Tag(name="MCP", description="The Model Context Protocol, for assistants and editors.")
 PATH = authorization.MCP_PATH
@@ -38,7 +37,7 @@ MCP_ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
         path=PATH,
-        access=requires(TENANT_READ),
+        access=ANY_CALLER,
         handler=endpoint.answer_message,
         tag=TAG,
         summary=f"Answer a message of MCP, in the revisions {REVISIONS}.",
@@ -54,7 +53,7 @@ MCP_ROUTES: tuple[Route, ...] = (
     Route(
         method="DELETE",
         path=PATH,
-        access=requires(TENANT_READ),
+        access=ANY_CALLER,
         handler=endpoint.end_session,
         tag=TAG,
         summary="End a session of MCP.",

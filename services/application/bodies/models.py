@@ -107,7 +107,9 @@ class MessageBody(Body):
     session_id: Id | None = Field(None, description="Ignored: the session is that of the path.")
     tenant_id: str | None = Field(None, description="Ignored: the tenant is that of the token.")
     user_id: Id | None = Field(None, description="Ignored: the user is that of the session.")
-    segments: list[SegmentBody] | None = Field(None, max_length=limits.SEGMENTS_MAX)
+    segments: list[SegmentBody] | None = Field(
+        None, max_length=limits.SEGMENTS_MAX, description="The parts of the request, each with its role."
+    )
     prompt: str | None = Field(None, description="Short for one trusted user text.")
     tools: list[Name] | None = Field(
         None,
@@ -119,7 +121,9 @@ class MessageBody(Body):
         max_length=limits.NAMES_MAX,
         description="null: the operator's list; []: no host; a list: the intersection.",
     )
-    web_search_filter: Literal["drop", "keep"] | None = None
+    web_search_filter: Literal["drop", "keep"] | None = Field(
+        None, description="Whether search results outside allowed_hosts are left out."
+    )
     agent_id: Id | None = Field(None, description="Handle of your choice; 409 agent_id_in_use while it is live.")
     user_tier: str | None = Field(None, max_length=limits.NAME_BYTES_MAX, description="Plan of the user.")
     user_bearer: str | None = Field(
@@ -139,8 +143,8 @@ class MessageBody(Body):
         description="Seconds of work after which the run fails, time paused or parked not counted; 0: the agent's.",
     )
     interactive: bool | None = Field(None, description="Park at the end of a turn instead of completing.")
-    sampling: SamplingBody | None = None
-    compaction: CompactionBody | None = None
+    sampling: SamplingBody | None = Field(None, description="Sampling parameters that differ from the agent's.")
+    compaction: CompactionBody | None = Field(None, description="Options of compaction that differ from the agent's.")
     output_schema: dict[str, Any] | None = Field(
         None,
         description="JSON Schema of the final answer, at most 64 KiB, an object at its top: the run ends with a record "

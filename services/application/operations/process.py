@@ -12,12 +12,14 @@ from msgspec import Meta
 from loomlog.connectors.http.insights_report import InsightsReport
 from loomlog.services.application.answers.operators import (
     AgentDefinitionView,
+    ConfigView,
     Me,
     ModelAliasList,
     PresetContent,
     PresetList,
     ProviderModels,
     Resolver,
+    RetentionView,
     Routing,
     RunnableAgents,
 )
@@ -186,6 +188,28 @@ GET_PRESET = Operation(
     unavailable_code=UNAVAILABLE,
     http=(Http(route="GET /v1/_presets/{name}", id="get_preset", takes_tenant=False),),
 )
+GET_CONFIG = Operation(
+    name="installation.get_config",
+    summary="Show what this installation offers: features, providers, models, plans and limits.",
+    input=NoInput,
+    output=ConfigView,
+    access=ANY_CALLER,
+    effect=Effect.READ,
+    tag=PROCESS_TAG,
+    unavailable_code=UNAVAILABLE,
+    http=(Http(route="GET /v1/config", id="get_config", takes_tenant=False, opens_with_public_config=True),),
+)
+GET_RETENTION = Operation(
+    name="installation.get_retention",
+    summary="Show what is kept how long.",
+    input=NoInput,
+    output=RetentionView,
+    access=requires(TENANT_READ),
+    effect=Effect.READ,
+    tag=PROCESS_TAG,
+    unavailable_code=UNAVAILABLE,
+    http=(Http(route="GET /v1/_retention", id="get_retention", takes_tenant=False),),
+)
 PROCESS_OPERATIONS: tuple[AnyOperation, ...] = (
     GET_CALLER,
     GET_INSIGHTS,
@@ -199,4 +223,6 @@ PROCESS_OPERATIONS: tuple[AnyOperation, ...] = (
     GET_RUNNABLE_AGENT,
     LIST_PRESETS,
     GET_PRESET,
+    GET_CONFIG,
+    GET_RETENTION,
 )

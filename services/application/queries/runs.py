@@ -9,12 +9,14 @@ Before: a transport. After: read_models.py.
 
 import base64
 import binascii
+import dataclasses
 import re
 from dataclasses import dataclass
 
 import orjson
 
 from loomlog.connectors.crypto.content_encryption import key_ids_in
+from loomlog.projections.newest_frames import FrameFilter, FramePage
 from loomlog.projections.run_queries import ActiveRuns, RunCounts, RunFilter
 from loomlog.projections.runs import RunRow
 from loomlog.projections.tables import EVERY_TENANT, InvalidPageToken, Scope
@@ -115,11 +117,12 @@ class RunQueries:
         (services/application/runs/run_target.py), and otherwise any row, however old. So a command to a live run does
         not wait for the read models.
         """
-        target = await self._find_target(caller, run_id)
+        target = await self.visible_target(caller, run_id)
         require_control(caller, ResourceOwner(tenant=target.tenant, user_id=target.user_id))
         return target
 
-    async def _find_target(self, caller: Caller, run_id: str) -> CommandTarget:
+    async def visible_target(self, caller: Caller, run_id: str) -> CommandTarget:
+        """Return a target as `run_target`, of a run that the caller may only see. Raises Refused(not_found)."""
         _check_id("not_found", "run", run_id)
         known = self._known_target(caller, run_id)
         if known is not None:
@@ -252,6 +255,18 @@ class RunQueries:
             raise bad_request(f"cursor: {error}") from error
         rows = await self._sources.content.decrypt_transcript(page.rows)
         return Transcript(session_id=session_id, newest=newest, rows=rows, next=page.next, runs_before=page.runs_before)
+
+    async def newest_frames(
+        self, scope: Scope, criteria: FrameFilter, *, limit: int, offset: int, after: str
+    ) -> FramePage:
+        """Return the stored frames of a tenant or of all, newest first. Raises Refused(bad_request)."""
+        _check_cursor(after)
+        await self._barrier.wait_for_own_writes(None)
+        try:
+            page = await self._projection.newest_frames(scope, criteria, limit=limit, offset=offset, after=after)
+        except InvalidPageToken as error:
+            raise bad_request(f"cursor: {error}") from error
+        return dataclasses.replace(page, rows=await self._sources.content.decrypt_transcript(page.rows))
 
     async def stream(self, caller: Caller, run_id: str, *, after: int = -1) -> RunStream:
         """Return the frames of a run after position `after`, then live ones; ids first. Raises

@@ -186,7 +186,7 @@ OF_A_RUN = [
     if re.search(r"\{(run_id|agent_id|session_id)\}", route.path)
     and "substrate:admin" not in route.access.scopes
     and not route.path.endswith("/blame")  # needs definitions; test_definition_query_endpoints.py
-    and "{approval_id}" not in route.path  # needs an approval; tests of the family
+    and "{approval_id}" not in route.path  # needs an approval that waits
 ]
 
 

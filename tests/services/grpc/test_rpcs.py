@@ -1,6 +1,7 @@
 """RPCs over a real connection to a server in this process."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 import pytest_asyncio
 
 from loomlog.connectors.storage.request_keys import MemoryRequestKeys
+from loomlog.services.api.open_access import ENDED
+from loomlog.services.application.authentication import Authenticator
 from loomlog.services.core.access.scopes import RUNS_READ
 from loomlog.services.core.operations import Answer
 from loomlog.services.families.channel import api as channels
@@ -19,7 +22,8 @@ from loomlog.services.grpc.front import Front
 from loomlog.services.grpc.messages import SERVICE, message_class, service_descriptor
 from loomlog.services.grpc.rpcs import RPCS, RPCS_WITH_OP, TOOL_RPCS, tool_targets
 from loomlog.services.grpc.streams import STREAMS
-from tests.services.application.world import ACME, ADMIN_CALLER, GLOBEX, READER, until
+from tests.connectors.identity_providers.provider import Provider, providers_of
+from tests.services.application.world import ACME, ADMIN_CALLER, GLOBEX, READER, tokens, until
 from tests.services.grpc.serving import Served, refusal, served, user_text
 
 MINTING = IdentityOptions(peppers=Peppers(keys=(b"pepper",)), grace_s=60)
@@ -135,6 +139,20 @@ async def test_streams_end_with_a_reason_when_the_process_stops(here: Served):
     ended = await refusal(call, is_begun=True)
     assert ended.code() is grpc.StatusCode.UNAVAILABLE
     assert "stopping" in ended.details()
+
+
+async def test_a_stream_ends_when_the_token_of_a_provider_expires(tmp_path: Path):
+    provider, later_s = Provider(), [0]
+    gate = Authenticator(tokens(), providers=providers_of(provider), time_s=lambda: time.time() + later_s[0])
+    async with served(tmp_path, authenticator=gate) as here:
+        metadata = (("authorization", f"Bearer {provider.token()}"),)
+        call = here.call("Run", caller=None, metadata=metadata, agent="silent", segments=user_text("go"))
+        await call.read()
+        later_s[0] = 700
+        here.service.open_access.end_revoked()
+        ended = await refusal(call, is_begun=True)
+    assert ended.code() is grpc.StatusCode.UNAUTHENTICATED
+    assert ended.details() == ENDED
 
 
 async def test_a_batch_is_joined(here: Served):
