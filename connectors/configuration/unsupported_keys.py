@@ -160,8 +160,8 @@ UNSUPPORTED_SETTINGS: Mapping[str, str] = {
         "MCP_UPSTREAM_RECONNECT_ATTEMPTS",
     ),
     **_map_names(
-        "metric samples",
-        "METRICS_SAMPLE_INTERVAL_MS METRICS_RETENTION_DAYS METRICS_SWEEP_INTERVAL_MS METRICS_COLLECT_SYSTEM",
+        "the time that metric samples are kept (7 days), and samples of the machine",
+        "METRICS_RETENTION_DAYS METRICS_SWEEP_INTERVAL_MS METRICS_COLLECT_SYSTEM",
     ),
 }
 """Suffix after the prefix -> feature."""

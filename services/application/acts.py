@@ -57,7 +57,7 @@ SECRET_NAMES = re.compile(r"(?i)secret|token|password|api_?key|credential|author
 NAMES_OF_SECRETS = re.compile(r"(?i)(_env|_names?|_ids?)\Z")
 """Ends of fields that say where a secret is, and not what it is."""
 MASKED = "[redacted]"
-TARGET_FIELDS = ("name", "def_id", "id", "subject", "agent", "scope", "scope_id", "run_id", "tenant")
+TARGET_FIELDS = ("name", "def_id", "id", "subject", "agent", "scope", "scope_id", "run_id", "tenant_id", "tenant")
 """Fields that name what a request is about, when its path does not."""
 ResultT = TypeVar("ResultT")
 Send = Callable[[Any], Awaitable[None]]

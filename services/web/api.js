@@ -316,6 +316,7 @@ export const operations = {
   snapshotPath: (id, format) => `/v1/_snapshots/${seg(id)}/export?format=${seg(format)}`,
   subjects: (query, options) => get("/v1/_erasure", query, options),
   erase: (body, query) => post("/v1/_erasure", body, { query }),
+  acts: (query, options) => get("/v1/_audit", query, options),
   rewrapKeys: () => post("/v1/_erasure/rewrap"),
   ready: (options) => get("/readyz", {}, options),
   checks: (options) => get("/v1/_doctor", {}, options),

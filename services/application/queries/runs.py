@@ -274,9 +274,12 @@ class RunQueries:
         """
         require_scope(caller, RUNS_READ)
         _check_id("not_found", "run", run_id)
+        was_seen = self._started_event(caller, run_id) is not None
         lag = await self._barrier.wait_for_own_writes(self._sources.partition_of(run_id))
         row = await self._projection.run(scope_of(access_filter(caller)), run_id)
-        if row is None and (started := self._started_event(caller, run_id)) is not None:
+        # Without a row although the read models have passed its start, the run is erased.
+        is_new = row is None and (lag > 0 or not was_seen)
+        if is_new and (started := self._started_event(caller, run_id)) is not None:
             tenant, event = started
             return self._open_stream(tenant, run_id, event.session_id, event.agent_id, after)
         row = _require_visible(caller, row, lag, "not_found", f"there is no run {run_id}")
@@ -285,9 +288,12 @@ class RunQueries:
     async def session(self, caller: Caller, session_id: str) -> SessionHead:
         """Return what a further run of the session needs. Raises Refused: not_found, content_erased."""
         _check_id("not_found", "session", session_id)
+        first_run = f"r_{session_id[2:]}"
+        was_seen = self._started_event(caller, first_run) is not None
         lag = await self._barrier.wait_for_own_writes(self._sources.partition_of(session_id))
         newest = await self._newest_run(caller, session_id)
-        if newest is None and (started := self._started_event(caller, f"r_{session_id[2:]}")) is not None:
+        is_new = newest is None and (lag > 0 or not was_seen)
+        if is_new and (started := self._started_event(caller, first_run)) is not None:
             tenant, event = started
             owner = ResourceOwner(tenant=tenant, user_id=event.user_id, is_foreign=is_foreign_event(event))
             return SessionHead(owner=owner, agent=event.definition.name, user_tier=event.options.user_tier, newest=None)
