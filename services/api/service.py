@@ -5,7 +5,7 @@ Until they are, `application` raises 503 `starting`; authentication works from t
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 
@@ -16,7 +16,7 @@ from loomlog.services.api.mcp.sessions import Sessions
 from loomlog.services.api.metrics import Metrics
 from loomlog.services.api.open_access import OpenAccess
 from loomlog.services.api.process_handlers import ProcessHandlers
-from loomlog.services.api.request_shares import RequestShares
+from loomlog.services.api.request_shares import RequestShares, no_quota
 from loomlog.services.api.shared_insights import SharedInsights
 from loomlog.services.application.application import Application, clock_ms, new_token
 from loomlog.services.application.authentication import Authenticator
@@ -24,6 +24,7 @@ from loomlog.services.application.bootstrap import Readiness
 from loomlog.services.application.dispatch import Dispatch
 from loomlog.services.application.errors import RETRY_SOON_S
 from loomlog.services.application.operations.process import PROCESS_OPERATIONS
+from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.operations import AnyOperation
 from loomlog.services.core.refusals import Refused
 from loomlog.services.web.static_files import WebPage
@@ -87,11 +88,21 @@ class Service:
 
     def __post_init__(self) -> None:
         self.open_access = OpenAccess(self.authenticator)
+        self.shares.take_quota = self._take_stream
         self.process_dispatch = Dispatch(ProcessHandlers(self).by_operation(), clock_ms=clock_ms, new_token=new_token)
 
     def dispatch(self, operation: AnyOperation) -> Dispatch:
         """Return what carries out an operation. Raises Refused(starting) for one of the application or of a family."""
         return self.process_dispatch if operation in OF_PROCESS else self.application.dispatch
+
+    def _take_stream(self, caller: Caller) -> Callable[[], None]:
+        """Count an open stream against the quotas of its caller. Raises Refused(tenant_quota_exhausted)."""
+        application = self.current_application
+        return (
+            no_quota(caller)
+            if application is None or application.quotas is None
+            else application.quotas.take_stream(caller)
+        )
 
     @property
     def application(self) -> Application:
