@@ -17,9 +17,11 @@ KEYS   ?=
 VECTORS ?=
 ORIGINAL ?=
 PICTURES ?=
+URL    ?=
+TOKEN  ?=
 TYPESCRIPT := 5.9.3
 
-.PHONY: help run up down demo test check check-web format schemas bench bench-takeover bench-parked bench-entities bench-definitions bench-memory bench-channels bench-projections bench-peers bench-smoke bench-original bench-deaths bench-scale bench-web screenshots diagram flame figures chaos simulate lock clean
+.PHONY: help run up down demo test check check-web format schemas bench bench-takeover bench-parked bench-entities bench-definitions bench-memory bench-channels bench-access bench-projections bench-peers bench-smoke bench-original bench-deaths bench-scale bench-web screenshots diagram flame figures chaos simulate lock clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -105,6 +107,9 @@ bench-memory: $(TOOLS) ## measure memory: turns and calls with it, a million key
 
 bench-channels: $(TOOLS) ## measure channels, schedules and webhooks: circuits, publishes, due schedules, deliveries, parked subscribers (PARTS=circuits)
 	@$(BIN)/python -m tests.benchmarks.channels $(if $(PARTS),--parts $(PARTS))
+
+bench-access: $(TOOLS) ## measure what 100,000 minted tokens cost a process, and how long it takes to find one (URL=... TOKEN=...: also revocation)
+	@$(BIN)/python -m tests.benchmarks.access $(if $(URL),--url $(URL) --token $(TOKEN))
 
 bench-projections: $(TOOLS) ## measure rebuilds, a lost database and the lag of the read models
 	@$(BIN)/python -m tests.benchmarks.projections
