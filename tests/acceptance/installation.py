@@ -206,6 +206,7 @@ class Installation:
             "LOOMLOG_HOME": str(home),
             "LOOMLOG_CONFIG_FILES": f"{self.project / 'loomlog.yaml'}:{more}",
             "LAB_KEY": KEY,
+            "LOOMLOG_OPERATOR_TOKEN_PEPPER": "a pepper of these tests",
             "GITHUB_WEBHOOK_SECRET": HOOK_SECRET,
             "LOOMLOG_CODE_AGENTS_ENABLED": "1",
             # The processes are counted, and the default depends on the memory that is available.
