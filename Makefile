@@ -68,6 +68,7 @@ check: $(TOOLS) ## formatting, lint, types, import rules, generated files
 	@$(BIN)/mypy --package tests
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/python -m loomlog.schemas.generate --check
+	@$(BIN)/python -m loomlog.schemas.generate_messages --check
 	@$(BIN)/python -m tests.lint.pointers
 	@$(BIN)/python -m tests.lint.words
 	@$(BIN)/python -m loomlog.connectors.configuration.document --check
@@ -83,8 +84,9 @@ format: $(TOOLS) ## format and fix what can be fixed
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-schemas: $(TOOLS) ## write the Python twins of schemas/avro
+schemas: $(TOOLS) ## write the Python twins of schemas/avro, and the descriptors of schemas/proto
 	@$(BIN)/python -m loomlog.schemas.generate
+	@$(BIN)/python -m loomlog.schemas.generate_messages
 
 bench: $(TOOLS) ## measure A3x2 through the topic and over HTTP, first tokens, 1,000 streams and cancels
 	@$(BIN)/python -m tests.benchmarks.main

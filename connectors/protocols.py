@@ -82,6 +82,10 @@ class ModelRequest(Secretive, frozen=True, kw_only=True):
     effort: str = ""
     """Effort: low, medium, high or empty."""
     sampling: Sampling | None = None
+    output_schema: Mapping[str, Any] | None = None
+    """JSON Schema of the final answer, an object; None: any text."""
+    must_call_tool: bool = False
+    """The answer must be a tool call, where the provider can be told so."""
     script: ScriptRun | None = None
     """Run values, set for providers that take them as input."""
     api_key: str = ""

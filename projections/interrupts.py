@@ -29,7 +29,14 @@ from loomlog.projections.tables import (
     parse_page_token,
     parse_token_number,
 )
-from loomlog.schemas.generated.run_events import InterruptionClosed, InterruptionOpened, PersonNotified
+from loomlog.schemas.generated.run_events import (
+    ApprovalDecided,
+    ApprovalEscalated,
+    ApprovalGiven,
+    InterruptionClosed,
+    InterruptionOpened,
+    PersonNotified,
+)
 from loomlog.schemas.records import Value
 
 PENDING, DELIVERED = "pending", "delivered"
@@ -55,7 +62,7 @@ class InterruptRow(NamedTuple):
     agent: str | None = None
     call_id: str | None = None
     kind: str | None = None
-    """question or notice."""
+    """question, notice or approval."""
     status: str | None = None
     """One of STATUSES."""
     question: str | None = None
@@ -72,6 +79,12 @@ class InterruptRow(NamedTuple):
     """Name of the person who answered, as the caller gave it."""
     sent_by: str | None = None
     """Subject of the caller that sent the answer."""
+    terms: Json | None = None
+    """The verdict on the call of an approval (ApprovalDecided), a JSON object."""
+    votes: Json | None = None
+    """Votes of the present group of an approval, a JSON array."""
+    approver_group: int | None = None
+    """Place of the group of approvers that is asked; None: the first."""
 
 
 interrupts = define_table(
@@ -95,6 +108,8 @@ FIRST_WINS = frozenset({"tenant", "seq"})
 """Columns that keep their first value; all others take the latest one."""
 _FIRST_WINS_INDEXES = tuple(InterruptRow._fields.index(name) for name in sorted(FIRST_WINS))
 InterruptKey = tuple[str, str]
+ApprovalEvent = ApprovalDecided | ApprovalGiven | ApprovalEscalated
+InterruptEvent = InterruptionOpened | PersonNotified | InterruptionClosed | ApprovalEvent
 
 
 def apply(run: RunRow, events: Sequence[PositionedEvent]) -> dict[InterruptKey, InterruptRow]:
@@ -118,6 +133,12 @@ def merge_rows(old: InterruptRow, new: InterruptRow) -> InterruptRow:
 
 def _change(run: RunRow, at: PositionedEvent) -> InterruptRow | None:
     match at.event:
+        case ApprovalDecided(interrupt_id=interrupt_id) as event:
+            return _row(at, event, terms=_json(event.to_avro())) if interrupt_id else None
+        case ApprovalGiven() as event:
+            return _row(at, event, votes=_json([vote.to_avro() for vote in event.votes]))
+        case ApprovalEscalated() as event:
+            return _row(at, event, votes="[]", approver_group=event.group, expires_at_ms=event.expires_at_ms)
         case InterruptionOpened() as event:
             return _row(
                 at,
@@ -126,7 +147,7 @@ def _change(run: RunRow, at: PositionedEvent) -> InterruptRow | None:
                 kind=event.kind,
                 status=PENDING,
                 question=event.question,
-                options=orjson.dumps(event.options).decode(),
+                options=_json(event.options),
                 context=event.context,
                 priority=event.priority,
                 created_at_ms=at.envelope.at_ms,
@@ -163,9 +184,11 @@ def _run_columns(run: RunRow) -> dict[str, str]:
     return {"user_id": run.user_id, "session_id": run.session_id, "agent_id": run.agent_id, "agent": run.agent}
 
 
-def _row(
-    at: PositionedEvent, event: InterruptionOpened | PersonNotified | InterruptionClosed, **columns: Any
-) -> InterruptRow:
+def _json(value: Any) -> str:
+    return orjson.dumps(value).decode()
+
+
+def _row(at: PositionedEvent, event: InterruptEvent, **columns: Any) -> InterruptRow:
     return InterruptRow(
         run_id=at.envelope.aggregate,
         interrupt_id=event.interrupt_id,
@@ -185,6 +208,7 @@ class InterruptFilter(Value, frozen=True, kw_only=True):
     statuses: frozenset[str] = frozenset()
     run_id: str = ""
     user_id: str = ""
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,6 +258,8 @@ def _conditions(filters: InterruptFilter) -> list[ColumnElement[bool]]:
         conditions.append(columns.run_id == filters.run_id)
     if filters.user_id:
         conditions.append(columns.user_id == filters.user_id)
+    if filters.kind:
+        conditions.append(columns.kind == filters.kind)
     if filters.statuses == {PENDING}:
         conditions.append(columns.status == PENDING)  # as the partial index has it
     elif filters.statuses:

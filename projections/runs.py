@@ -20,6 +20,9 @@ from loomlog.projections.frames.frame import FrameMemory, PendingInput, pending_
 from loomlog.projections.frames.turn_events import SWITCHED, retry_reason
 from loomlog.projections.tables import Json, define_table
 from loomlog.schemas.generated.run_events import (
+    ApprovalDecided,
+    ApprovalEscalated,
+    ApprovalGiven,
     CallNotBegun,
     CallWaiting,
     ChildrenPlanned,
@@ -40,6 +43,7 @@ from loomlog.schemas.generated.run_events import (
     ModelCallRequested,
     ModelReplied,
     ModelSwitched,
+    OutputRejected,
     PersonNotified,
     ResidentLeft,
     RunCancelled,
@@ -178,6 +182,10 @@ class RunRow(NamedTuple):
     under_way: str
     """Work that is ready or under way, separated by spaces: `model`, `compaction`, indexes of tool calls, prefixed with
     `@` if they wait for children. Without calls that wait for a person or a channel; empty for idle and ended runs."""
+    output_schema_sha256: str
+    """Hash of the schema of its final answer; empty when the answer is any text."""
+    result: str
+    """The record that it answered with, as JSON text; empty without an output schema, and until it is completed."""
     memory_reply_seq: int
     """Seq of the last ModelReplied: its calls are in the transcript from there."""
     memory_retry_reason: str
@@ -326,7 +334,7 @@ def _apply_event(values: dict[str, Any], envelope: Envelope, event: Event) -> No
             values |= {"quarantined": False, "quarantine_error": ""}
         case RunCompleted():
             _apply_end(values, envelope, "completed", event)
-            values["stop_reason"] = event.stop_reason
+            values |= {"stop_reason": event.stop_reason, "result": event.result}
         case RunFailed():
             _apply_end(values, envelope, "failed", event)
             values |= {"error": event.error, "error_code": event.code}
@@ -346,7 +354,9 @@ def _apply_event(values: dict[str, Any], envelope: Envelope, event: Event) -> No
                 values["told_events"] = 0
         case ToolReconcileRequested() | CallNotBegun() | FallbackSuppressed() | LimitReached() | HookActed():
             pass
-        case ResidentLeft() | WaitReported():
+        case ResidentLeft() | WaitReported() | OutputRejected():
+            pass
+        case ApprovalDecided() | ApprovalGiven() | ApprovalEscalated():
             pass
         case ChildReturned():
             values["failed_children"] += event.status in FAILED_CHILD
@@ -415,6 +425,8 @@ def _started_row(at: PositionedEvent, event: RunStarted) -> dict[str, Any]:
         "parent_context": _json_object(event.options.parent_context),
         "open_interrupts": "",
         "under_way": "",
+        "output_schema_sha256": definition.output_schema_sha256,
+        "result": "",
         "memory_reply_seq": 0,
         "memory_retry_reason": "",
         "memory_waiting_inputs": "",

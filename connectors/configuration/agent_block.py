@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
+from loomlog.connectors.configuration.approvals_block import ApprovalsBlock
 from loomlog.connectors.configuration.field_classes import BOUND, NEUTRAL, Bound, Grant, Order
 from loomlog.connectors.configuration.field_types import (
     FORBID_EXTRA,
@@ -22,6 +23,7 @@ from loomlog.connectors.configuration.field_types import (
     JsonObject,
     MemoryScope,
     NonNegativeInt,
+    OutputSchema,
     PositiveInt,
     ProviderId,
     SqlScope,
@@ -38,6 +40,9 @@ from loomlog.schemas.generated.values import AgentGrants
 DEFAULT_ITERATIONS = 16
 """Turns of an agent without max_iterations: services/core/run/limits.py, which imports nothing of this."""
 DEFAULT_CONCURRENT_CHILDREN = 4
+DEFAULT_OUTPUT_RETRIES = 2
+MAX_OUTPUT_RETRIES = 10
+"""Corrections of a final answer, as in services/core/run/limits.py."""
 DEFAULT_INJECTED_TOKENS = AgentGrants().memory_inject_max_tokens
 DEFAULT_INDEX_BYTES = AgentGrants().memory_index_max_bytes
 EFFORTS = ("low", "medium", "high")
@@ -206,3 +211,9 @@ class AgentBlock:
     evaluation_scopes: Annotated[StringList, Grant(order=Order.EVALUATION)] = ()
     history_scope: Annotated[StringList, Grant(order=Order.NAMES)] = ()
     interruption: Annotated[InterruptionOverrides | None, Grant(order=Order.INTERRUPTION)] = None
+    approvals: Annotated[ApprovalsBlock, Grant(order=Order.SAME)] = field(default_factory=ApprovalsBlock)
+    output_schema: Annotated[OutputSchema, NEUTRAL] = field(default_factory=dict)
+    output_retries: Annotated[
+        Annotated[NonNegativeInt, Field(le=MAX_OUTPUT_RETRIES)] | None,
+        Bound(absent=DEFAULT_OUTPUT_RETRIES, counts_zero=True),
+    ] = None

@@ -16,6 +16,7 @@ from loomlog.connectors.configuration.channel_block import iter_channel_errors
 from loomlog.connectors.configuration.environment import PREFIXES
 from loomlog.connectors.configuration.field_types import Tier
 from loomlog.connectors.configuration.findings import ConfigurationFinding, did_you_mean, join_words
+from loomlog.connectors.configuration.issuer_check import iter_issuer_errors, iter_issuer_warnings
 from loomlog.connectors.configuration.memory_block import PROMPT_PLACEHOLDERS, unknown_memory_placeholders
 from loomlog.connectors.configuration.memory_check import iter_agent_errors, iter_agent_warnings, iter_memory_errors
 from loomlog.connectors.configuration.model import Configuration
@@ -62,6 +63,7 @@ def check_configuration(
     checking.check_remote_tools()
     checking.check_pricing()
     checking.check_principals()
+    checking.check_issuers()
     checking.check_interruption()
     checking.check_memory()
     checking.check_channels()
@@ -189,6 +191,12 @@ class _ConfigurationCheck:
                     path, f"{principal.token_env} is the token of {other} already; each principal needs its own"
                 )
             holders.setdefault(principal.token_env, name)
+
+    def check_issuers(self) -> None:
+        for path, message in iter_issuer_errors(self.configuration.issuers):
+            self._add_error(path, message)
+        for path, message in iter_issuer_warnings(self.configuration.issuers):
+            self._add_warning(path, message)
 
     def check_interruption(self) -> None:
         block = self.configuration.interruption

@@ -15,7 +15,9 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from loomlog.connectors.configuration import (
     agent_block,
+    approvals_block,
     channel_block,
+    issuer_block,
     memory_block,
     model,
     schedule_block,
@@ -166,7 +168,9 @@ BLOCKS: tuple[tuple[str, type], ...] = (
     ("remote_tools.<name>", model.RemoteToolBlock),
     ("skills.<name>", model.SkillBlock),
     ("interruption", model.InterruptionBlock),
+    ("approvals (also agents.<name>.approvals)", approvals_block.ApprovalsBlock),
     ("principals.<name>", model.PrincipalBlock),
+    ("issuers.<name>", issuer_block.IssuerBlock),
     ("hooks", model.HooksBlock),
     ("hooks.permit_host_widen", model.PermitHostWiden),
     ("context_plugins[]", model.ContextPluginBlock),

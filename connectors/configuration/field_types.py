@@ -18,6 +18,8 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Strict
 
 from loomlog.connectors.configuration.setting_types import FALSE_WORDS, TRUE_WORDS
 from loomlog.connectors.configuration.storable_text import describe_text_problem
+from loomlog.connectors.json_schema import SchemaRefused
+from loomlog.connectors.output_schema import check_output_schema
 
 FORBID_EXTRA = ConfigDict(extra="forbid")
 """Refusal of unknown keys in every block. load.py finds them first, with their line; this catches a
@@ -30,12 +32,12 @@ _ENV_NAME = re.compile(r"[A-Z_][A-Z0-9_]{0,127}")
 _PROVIDER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _VOLUME_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _REMOTE_TOOL_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
-_TENANT = re.compile(r"[A-Za-z0-9_-]{1,64}")
+TENANT_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _OPTIONAL_TENANT = re.compile(r"[A-Za-z0-9_-]{0,64}")
 _TENANT_OR_ALL = re.compile(r"\*|[A-Za-z0-9_-]{1,64}")
 _HOST_NAME = re.compile(r"(?!.*\.\.)[a-z0-9_][a-z0-9_.:-]{0,252}")
 _BLOCK_LABEL = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_SUBJECT = re.compile(r"[A-Za-z0-9_.@-]{1,128}")
+SUBJECT_PATTERN = re.compile(r"[A-Za-z0-9_.@-]{1,128}")
 
 
 def parse_switch(value: Any) -> Any:
@@ -111,6 +113,15 @@ def check_url(url: str) -> str:
     return url
 
 
+def _check_output_schema(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    if value:
+        try:
+            check_output_schema(value)
+        except SchemaRefused as refused:
+            raise ValueError(f"expected a JSON Schema of a record: {refused}") from None
+    return value
+
+
 def zero_for(default: int) -> BeforeValidator:
     """Return the rule of a number whose 0 stands for the default, as in the files of the reference."""
     return BeforeValidator(lambda value: default if type(value) is int and value == 0 else value)
@@ -119,6 +130,7 @@ def zero_for(default: int) -> BeforeValidator:
 JsonValue = Annotated[Any, AfterValidator(to_json_value)]
 JsonObject = Annotated[Mapping[str, Any], AfterValidator(to_json_value)]
 """Values that their author is free to choose, as JSON has them: files have fractions as Decimal."""
+OutputSchema = Annotated[JsonObject, AfterValidator(_check_output_schema)]
 Switch = Annotated[bool, BeforeValidator(parse_switch), Strict()]
 StrictInt = Annotated[int, Strict()]
 NonNegativeInt = Annotated[int, Strict(), Field(ge=0)]
@@ -139,10 +151,10 @@ BlockLabel = Annotated[str, _match_pattern(_BLOCK_LABEL, "1 to 64 letters, digit
 Url = Annotated[str, AfterValidator(check_url)]
 OptionalUrl = Annotated[str, AfterValidator(lambda url: check_url(url) if url else url)]
 OptionalTenant = Annotated[str, _match_pattern(_OPTIONAL_TENANT, "at most 64 letters, digits, _ and -")]
-Tenant = Annotated[str, _match_pattern(_TENANT, "at most 64 letters, digits, _ and -")]
+Tenant = Annotated[str, _match_pattern(TENANT_PATTERN, "at most 64 letters, digits, _ and -")]
 TenantOrAll = Annotated[str, _match_pattern(_TENANT_OR_ALL, "the name of a tenant, or * for all")]
 HostName = Annotated[str, _match_pattern(_HOST_NAME, "a host name in lower case, without scheme, port or path")]
-Subject = Annotated[str, _match_pattern(_SUBJECT, "at most 128 letters, digits, _, ., @ and -")]
+Subject = Annotated[str, _match_pattern(SUBJECT_PATTERN, "at most 128 letters, digits, _, ., @ and -")]
 
 Tier = Literal["low", "middle", "high"]
 Effort = Literal["low", "medium", "high"]

@@ -10,7 +10,9 @@ from typing import NamedTuple
 
 from loomlog.connectors.configuration import (
     agent_block,
+    approvals_block,
     channel_block,
+    issuer_block,
     memory_block,
     model,
     schedule_block,
@@ -67,9 +69,17 @@ KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
             "{house-style: {description: How we write., body: Be brief.}}",
         ),
         "interruption": KeyDescription("Questions of agents to people.", "{max_pending_per_run: 3}"),
+        "approvals": KeyDescription(
+            "Rules for the tool calls of all tenants: allow, deny or ask people.",
+            "{rules: [{name: no-shell, tools: [Bash], then: deny}]}",
+        ),
         "principals": KeyDescription(
             "Who may call the API, each with a token, a tenant and scopes.",
             "{ci: {token_env: LOOMLOG_CI_TOKEN, tenant: acme, subject: ci, scopes: ['runs:create']}}",
+        ),
+        "issuers": KeyDescription(
+            "Identity providers whose tokens are accepted, and with which people sign in.",
+            "{company: {issuer: 'https://id.example.com', audience: loomlog, tenant: acme, default_access: tenant}}",
         ),
         "hooks": KeyDescription("What hooks of tool calls may do.", "{permit_host_widen: {owners: [acme]}}"),
         "context_plugins": KeyDescription(
@@ -207,6 +217,24 @@ KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
         "evaluation_scopes": KeyDescription("Scopes in which it may write evaluations.", "[submit_self]"),
         "history_scope": KeyDescription("Runs whose history it may read.", "[user]"),
         "interruption": KeyDescription("Whether it may ask a person.", "{enabled: true}"),
+        "approvals": KeyDescription(
+            "Rules for its tool calls, beside those of the file and of the tenant.",
+            "{rules: [{name: no-shell, tools: [Bash], then: deny}]}",
+        ),
+        "output_schema": KeyDescription(
+            "JSON Schema of the final answer, an object at its top; a run ends with a record that meets it.",
+            "{type: object, properties: {total: {type: number}}, required: [total]}",
+        ),
+        "output_retries": KeyDescription(
+            "How often the model may correct an answer that does not meet the schema; 2 if absent.", "1"
+        ),
+    },
+    approvals_block.ApprovalsBlock: {
+        "rules": KeyDescription(
+            "Rules in the order in which they are tried; the first one that matches a call decides. OPERATING.md has "
+            "their form.",
+            "[{name: pay, tools: [pay], then: ask, ask: {subjects: [ann], within_s: 3600}}]",
+        ),
     },
     agent_block.SamplingBlock: {
         "temperature": KeyDescription("Randomness, 0 to 2.", "0.2"),
@@ -335,6 +363,49 @@ KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
         "subject": KeyDescription("Name of the holder, in the audit.", "ci-bot"),
         "scopes": KeyDescription("What the holder may do.", "['runs:create', 'runs:read']"),
         "token_env": KeyDescription("Name of the environment variable with the token.", "LOOMLOG_CI_TOKEN"),
+    },
+    issuer_block.IssuerBlock: {
+        "issuer": KeyDescription("Address of the provider, as the claim `iss` has it.", "https://login.example.com"),
+        "audience": KeyDescription(
+            "Values of the claim `aud` that mean this installation; one of them is needed.",
+            "[loomlog, 'https://loomlog.example.com/v1/_mcp']",
+        ),
+        "jwks_url": KeyDescription(
+            "Address of the provider's keys; empty = what `<issuer>/.well-known/openid-configuration` names.",
+            "https://login.example.com/keys",
+        ),
+        "algorithms": KeyDescription("Signatures that are accepted.", "[RS256]"),
+        "tenant": KeyDescription("Tenant of everybody whom this provider knows.", "acme"),
+        "tenant_claim": KeyDescription("Claim with the tenant, instead of `tenant`.", "organization"),
+        "tenants": KeyDescription("Tenants that the claim may name; empty = any.", "[acme, globex]"),
+        "subject_claim": KeyDescription(
+            "Claim with the name of the person or service. `email` counts only where `email_verified` is true.",
+            "preferred_username",
+        ),
+        "scopes_claim": KeyDescription(
+            "Claim with scopes, as a list or with spaces between; unknown ones and `substrate:admin` count for "
+            "nothing. Empty: none.",
+            "scope",
+        ),
+        "groups_claim": KeyDescription("Claim with the groups; dots lead into nested claims.", "realm_access.roles"),
+        "groups": KeyDescription(
+            "What the members of a group may do: administrator, operator (of the tenant), tenant (runs and channels), "
+            "isolated (their own runs). The highest of several counts.",
+            "{platform: operator, staff: tenant}",
+        ),
+        "default_access": KeyDescription("What those in none of the groups may do; absent: nothing.", "isolated"),
+        "title": KeyDescription("What the button of the sign-in page says; empty = the name.", "Example Ltd."),
+        "client_id": KeyDescription("Client id of the web page at the provider; empty: no sign-in there.", "loomlog"),
+        "client_secret_env": KeyDescription(
+            "Variable with the secret of that client; absent: a public client, with PKCE alone.",
+            "LOOMLOG_LOGIN_SECRET",
+        ),
+        "device_client_id": KeyDescription(
+            "Client id of the command line, a public client with the device code flow; empty: no `loomlog login`.",
+            "loomlog-cli",
+        ),
+        "login_scopes": KeyDescription("Scopes that a sign-in asks for.", "[openid, profile, groups]"),
+        "session_minutes": KeyDescription("How long a sign-in to the page lasts.", "60"),
     },
     model.HooksBlock: {
         "permit_host_widen": KeyDescription("Whose hooks may allow further hosts for a call.", "{owners: [acme]}"),

@@ -17,11 +17,13 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError
 
 from loomlog.connectors.configuration.agent_block import AgentBlock, Candidates
+from loomlog.connectors.configuration.approvals_block import ApprovalsBlock
 from loomlog.connectors.configuration.channel_block import ChannelBlock, ChannelName
 from loomlog.connectors.configuration.field_classes import NEUTRAL, Grant, Order
 from loomlog.connectors.configuration.field_types import (
     FORBID_EXTRA,
     AgentName,
+    BlockLabel,
     Driver,
     Effort,
     EnvName,
@@ -41,6 +43,7 @@ from loomlog.connectors.configuration.field_types import (
     require_number,
     zero_for,
 )
+from loomlog.connectors.configuration.issuer_block import IssuerBlock
 from loomlog.connectors.configuration.memory_block import ChangeSubscriptionBlock, MemoryBackendBlock, MemoryBlock
 from loomlog.connectors.configuration.schedule_block import ScheduleBlock
 from loomlog.connectors.configuration.secret_block import SecretBlock
@@ -274,7 +277,9 @@ class Configuration:
     remote_tools: Mapping[RemoteToolName, RemoteToolBlock] = field(default_factory=dict)
     skills: Mapping[AgentName, SkillBlock] = field(default_factory=dict)
     interruption: InterruptionBlock = field(default_factory=InterruptionBlock)
+    approvals: ApprovalsBlock = field(default_factory=ApprovalsBlock)
     principals: Mapping[str, PrincipalBlock] = field(default_factory=dict)
+    issuers: Mapping[BlockLabel, IssuerBlock] = field(default_factory=dict)
     hooks: HooksBlock = field(default_factory=HooksBlock)
     context_plugins: tuple[ContextPluginBlock, ...] = ()
     memory: MemoryBlock = field(default_factory=MemoryBlock)

@@ -50,6 +50,8 @@ class Principal:
     scopes: frozenset[str]
     legacy: bool = False
     token_suffix: str = ""
+    expires_at_s: int | None = None
+    """Unix time in seconds from which its token counts no more; None: it does not expire."""
 
     @property
     def is_admin(self) -> bool:
@@ -115,11 +117,12 @@ def build_token_table(configuration: Configuration, settings: Settings, environ:
                 token_suffix=_token_suffix(token),
             )
             rows.append((hashed, principal))
-    if not rows and not problems:
+    is_open = not rows and not configuration.issuers
+    if is_open and not problems:
         problems += _check_open_mode(settings)
     if problems:
         raise ConfigurationError(problems)
-    return TokenTable(rows=tuple(rows), open_mode=not rows)
+    return TokenTable(rows=tuple(rows), open_mode=is_open)
 
 
 def isolated_subjects(configuration: Configuration) -> frozenset[tuple[str, str]]:
@@ -173,13 +176,14 @@ def _shared_principal(token: str) -> Principal:
 def _check_open_mode(settings: Settings) -> list[ConfigurationFinding]:
     if not settings.open_mode:
         message = (
-            "there is no token, so every request would be refused: set LOOMLOG_AUTH_TOKEN, or declare `principals`, "
-            "or set LOOMLOG_OPEN_MODE=1 to serve everybody on this machine"
+            "there is no token, so every request would be refused: set LOOMLOG_AUTH_TOKEN, or declare `principals` or "
+            "`issuers`, or set LOOMLOG_OPEN_MODE=1 to serve everybody on this machine"
         )
         return [ConfigurationFinding(message=message)]
-    if not is_loopback_listen_addr(settings.listen_addr):
+    public = [address for address in settings.listen_addrs if not is_loopback_listen_addr(address)]
+    if public:
         message = (
-            f"LOOMLOG_OPEN_MODE=1 would let everybody in through {settings.listen_addr}, which is no loopback address; "
+            f"LOOMLOG_OPEN_MODE=1 would let everybody in through {public[0]}, which is no loopback address; "
             "set LOOMLOG_AUTH_TOKEN, or listen on 127.0.0.1"
         )
         return [ConfigurationFinding(message=message)]

@@ -15,12 +15,13 @@ calls from it.
 import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 
 from msgspec import structs
 
 from loomlog.connectors.configuration.agent_block import (
     DEFAULT_CONCURRENT_CHILDREN,
+    DEFAULT_OUTPUT_RETRIES,
     AgentBlock,
     CompactionBlock,
     InterruptionAccess,
@@ -132,6 +133,10 @@ class ResolvedAgent:
     """The script of a code agent."""
     grants: AgentGrants | None = None
     """What it may use and author besides tools and volumes; None when its author grants nothing."""
+    output_schema: Mapping[str, object] = field(default_factory=dict)
+    """JSON Schema of its final answer; empty: any text."""
+    output_retries: int = 0
+    """How often the model may correct an answer that does not meet the schema."""
     definition_sha256: str = ""
 
 
@@ -244,6 +249,11 @@ def build_hashed_definition(agent: ResolvedAgent) -> dict[str, object]:
             else {"interruption_bounds": _interruption_limits(agent)}
         ),
         **({"compaction": agent.compaction.to_avro()} if agent.compaction else {}),
+        **(
+            {"output_schema": agent.output_schema, "output_retries": agent.output_retries}
+            if agent.output_schema
+            else {}
+        ),
     }
 
 
@@ -324,6 +334,8 @@ def _assemble_agent(
         run_timeout_s=agent.run_timeout_seconds,
         code_body=agent.code_body if _is_code_agent(configuration, best) else "",
         grants=_to_grants(agent),
+        output_schema=agent.output_schema,
+        output_retries=_output_retries(agent) if agent.output_schema else 0,
         sampling=_to_sampling(agent.sampling),
         compaction=_to_compaction(configuration, agent.compaction, usable, listings),
         volumes=_to_volume_bindings(configuration, agent, find_volume),
@@ -346,6 +358,10 @@ def _assemble_agent(
         price=find_price(configuration, best.provider, best.model),
         currency=configuration.pricing.currency,
     )
+
+
+def _output_retries(agent: AgentBlock) -> int:
+    return DEFAULT_OUTPUT_RETRIES if agent.output_retries is None else agent.output_retries
 
 
 def _is_code_agent(configuration: Configuration, choice: Choice) -> bool:

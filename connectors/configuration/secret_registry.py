@@ -64,6 +64,7 @@ class Purpose(StrEnum):
 
     INSTALLATION = "installation"
     PRINCIPAL_TOKEN = "principal"
+    ISSUER_SECRET = "issuer"
     PROVIDER_KEY = "provider"
     EMBEDDER_KEY = "embedder"
     BASH_VARIABLE = "bash"
@@ -79,6 +80,7 @@ class Purpose(StrEnum):
 EXCLUSIVE: Mapping[Purpose, str] = {
     Purpose.INSTALLATION: "a secret of the installation",
     Purpose.PRINCIPAL_TOKEN: "the token of a principal",
+    Purpose.ISSUER_SECRET: "the secret of a sign-in",
 }
 """Purposes whose variables have no other; what a person calls them."""
 _ALLOW = {
@@ -227,6 +229,10 @@ def _of_blocks(configuration: Configuration, environ: Mapping[str, str]) -> Iter
     for name, principal in configuration.principals.items():
         path: KeyPath = ("principals", name, "token_env")
         yield SecretUse(principal.token_env, Purpose.PRINCIPAL_TOKEN, principal.tenant, ANY, path)
+    for name, issuer in configuration.issuers.items():
+        if issuer.client_secret_env:
+            path = ("issuers", name, "client_secret_env")
+            yield SecretUse(issuer.client_secret_env, Purpose.ISSUER_SECRET, ANY, ANY, path)
     for name, provider in configuration.providers.items():
         if provider.api_key_env:
             path = ("providers", name, "api_key_env")

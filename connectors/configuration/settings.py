@@ -85,6 +85,14 @@ class Settings:
     public_url: str = setting(
         _P, URL, "", "The API's address as others see it, for links and callbacks.", old=SAME_NAME
     )
+    grpc_addr: str = setting(
+        _P, ADDRESS, "", "Where gRPC listens, in a process of its own; empty = it is off.", old=SAME_NAME
+    )
+    grpc_tls_cert: Path | None = setting(
+        _P, PATH, None, "Certificate of the gRPC server (PEM), together with its key; empty = without TLS."
+    )
+    grpc_tls_key: Path | None = setting(_P, PATH, None, "Key of that certificate (PEM).")
+    grpc_reflection: bool = setting(_P, FLAG, False, "Let gRPC clients ask which RPCs and messages there are.")
     replica_id: str = setting(
         _P, TEXT, "", "Name of this replica in /healthz and metrics; empty = host name and process id.", old=SAME_NAME
     )
@@ -727,6 +735,11 @@ class Settings:
     def effective_sqlmem_root(self) -> Path:
         """Folder in force of the databases of memory."""
         return self.sqlmem_root or self.home / "sqlmem"
+
+    @property
+    def listen_addrs(self) -> tuple[str, ...]:
+        """Addresses where requests come in."""
+        return (self.listen_addr, self.grpc_addr) if self.grpc_addr else (self.listen_addr,)
 
     @property
     def api_url(self) -> str:

@@ -95,7 +95,6 @@ def _map_names(feature: str, names: str, prefix: str = "") -> dict[str, str]:
 
 
 UNSUPPORTED_SETTINGS: Mapping[str, str] = {
-    **_map_names("gRPC", "GRPC_ADDR"),
     **_map_names(
         "the time of the sweep (expired keys are hidden at once, and removed every 15 minutes)", "MEMORY_SWEEP_MS"
     ),

@@ -43,6 +43,8 @@ _HASHED = (
     "model",
     "models",
     "name",
+    "output_retries",
+    "output_schema",
     "provider",
     "providers",
     "search_providers",
@@ -84,6 +86,7 @@ def _hashed(name: str, content: Content) -> dict[str, Any]:
             for tier, candidates in sorted(content.get("models", {}).items())
         },
         "sampling": select_given(content.get("sampling", {}), _SAMPLING),
+        "output_schema": sort_keys(content.get("output_schema")),
     }
     return select_set(parts, _HASHED)
 

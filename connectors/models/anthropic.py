@@ -11,6 +11,7 @@ from urllib.parse import quote, urlsplit
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.models import anthropic_request, untrusted_json
 from loomlog.connectors.models.anthropic_reply import AnthropicTurn
+from loomlog.connectors.models.output_tool import with_output_tool
 from loomlog.connectors.models.provider_client import HEADER_TIMEOUT_S, IDLE_TIMEOUT_S, ProviderClient
 from loomlog.connectors.models.wire_format import check_key, check_vision, encode_body, restrict_to_capabilities
 from loomlog.connectors.protocols import Capabilities, ModelItem, ModelRequest
@@ -70,6 +71,7 @@ class AnthropicModel:
         sees = self.capabilities.supports_vision and has_vision(request.model)
         check_vision(self.provider, request, has_vision=sees)
         request = restrict_to_capabilities(request, self.capabilities, effort_is_thinking=True)
+        request = with_output_tool(request)
         fields = anthropic_request.body(request, parallel=self.capabilities.parallel_tool_calls)
         self._warn_dropped_options(request, fields)
         body = encode_body(self.provider, fields)

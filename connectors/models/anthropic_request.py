@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from loomlog.connectors.models import anthropic_thinking
+from loomlog.connectors.models import anthropic_thinking, untrusted_json
 from loomlog.connectors.models.tool_schema import flatten_schema
 from loomlog.connectors.models.wire_format import (
     arguments_for_wire,
@@ -55,6 +55,8 @@ def body(request: ModelRequest, *, parallel: bool = True) -> dict[str, object]:
     traits = anthropic_thinking.thinking_traits(request.model)
     thinking = _thinking(request, traits, max_tokens, messages)
     result.update(thinking)
+    if request.must_call_tool and "thinking" not in thinking:  # refused together
+        result["tool_choice"] = {**untrusted_json.fields(result.get("tool_choice")), "type": "any"}
     if request.sampling is not None:
         result.update(_sampling(request.sampling, is_allowed=traits.takes_sampling and "thinking" not in thinking))
     return result

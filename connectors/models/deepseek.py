@@ -2,7 +2,8 @@
 
 Its models return their reasoning in `reasoning_content` and, after a tool call, refuse a conversation that lacks it. So
 it is sent back, and when a message that called tools has none (written by another provider), thinking is switched off
-for the turn. The models that think take an effort; none has vision.
+for the turn. The models that think take an effort, and refuse to be told that they must call a
+tool; none has vision.
 
 Before: catalog. After: openai.
 """
@@ -22,6 +23,7 @@ DEEPSEEK = Dialect(
     switches_thinking=True,
     effort_models=THINKING_MODELS,
     max_completion_tokens_models=(),
+    requires_calls=False,
 )
 
 

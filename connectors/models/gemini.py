@@ -10,6 +10,7 @@ from urllib.parse import quote, urlsplit
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.models import gemini_request, untrusted_json
 from loomlog.connectors.models.gemini_reply import GeminiTurn
+from loomlog.connectors.models.output_tool import with_output_tool
 from loomlog.connectors.models.provider_client import HEADER_TIMEOUT_S, IDLE_TIMEOUT_S, ProviderClient
 from loomlog.connectors.models.wire_format import check_key, check_vision, encode_body, restrict_to_capabilities
 from loomlog.connectors.protocols import Capabilities, ModelItem, ModelRequest
@@ -61,6 +62,8 @@ class GeminiModel:
         sees = self.capabilities.supports_vision and gemini_request.has_vision(request.model)
         check_vision(self.provider, request, has_vision=sees)
         request = restrict_to_capabilities(request, self.capabilities, effort_is_thinking=True)
+        if not gemini_request.takes_output_schema(request):
+            request = with_output_tool(request)
         body = encode_body(self.provider, gemini_request.body(request))
         turn = GeminiTurn(self.provider, request, lambda error: wire.to_error(error, body))
         name = quote(gemini_request.bare_name(request.model), safe="")

@@ -57,10 +57,20 @@ def body(request: ModelRequest) -> dict[str, object]:
         result["systemInstruction"] = {"parts": system}
     if request.tools:
         result["tools"] = [{"functionDeclarations": [_tool(tool) for tool in request.tools]}]
+        if request.must_call_tool:
+            result["toolConfig"] = {"functionCallingConfig": {"mode": "ANY"}}
     generation = _generation(request)
     if generation:
         result["generationConfig"] = generation
     return result
+
+
+def takes_output_schema(request: ModelRequest) -> bool:
+    """Return whether the request can have the schema of the answer: beside functions the API refuses one, and an object
+    without properties is none to it.
+    """
+    schema = request.output_schema
+    return not request.tools and schema is not None and "properties" in sanitise_schema(flatten_schema(schema))
 
 
 def has_vision(model: str) -> bool:
@@ -152,6 +162,9 @@ def _generation(request: ModelRequest) -> dict[str, object]:
     budget = gemini_thinking.budget_tokens(request.model, request.effort, request.max_tokens)
     if budget is not None:
         result["thinkingConfig"] = {"thinkingBudget": budget, **({"includeThoughts": True} if budget else {})}
+    if request.output_schema is not None:
+        schema = sanitise_schema(flatten_schema(request.output_schema))
+        result |= {"responseMimeType": "application/json", "responseSchema": schema}
     if request.sampling is not None:
         result.update(_sampling(request.sampling, gemini_thinking.model_version(request.model)))
     return result

@@ -26,6 +26,7 @@ import orjson
 from loomlog.connectors.errors import ConnectorError, Transient
 from loomlog.connectors.models import ollama_request, untrusted_json
 from loomlog.connectors.models.ollama_reply import OllamaTurn
+from loomlog.connectors.models.output_tool import with_output_tool
 from loomlog.connectors.models.provider_client import HEADER_TIMEOUT_S, IDLE_TIMEOUT_S, ProviderClient, bearer_headers
 from loomlog.connectors.models.wire_format import check_key, check_vision, encode_body, restrict_to_capabilities
 from loomlog.connectors.protocols import Capabilities, ModelItem, ModelRequest
@@ -107,6 +108,8 @@ class OllamaModel:
         sees = self.capabilities.supports_vision and ollama_request.has_vision(request.model, self._vision_models)
         check_vision(self.provider, request, has_vision=sees)
         request = restrict_to_capabilities(request, self.capabilities, effort_is_thinking=True)
+        if request.tools:  # with `format` a model calls no tool
+            request = with_output_tool(request)
         thinks = True
         if ollama_request.think_value(request.model, request.effort):
             thinks = (await self._describe(request.model, wire)).can_think is not False

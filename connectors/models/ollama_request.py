@@ -30,6 +30,8 @@ VISION_MODELS = (
 )
 """Name prefixes of models with vision in Ollama's library."""
 MODELS_WITHOUT_VISION = ("gemma3:270m", "gemma3:1b")
+SCHEMA_TEXT = "Answer with one JSON object that meets this JSON Schema: "
+"""Words in front of an output schema: `format` only restricts what the model may write, and does not show it why."""
 EFFORT_LEVEL_MODELS = ("gpt-oss",)
 """Models that take a level of thinking instead of on or off."""
 
@@ -37,7 +39,10 @@ EFFORT_LEVEL_MODELS = ("gpt-oss",)
 def body(request: ModelRequest, *, can_think: bool = True, num_ctx: int = 0, num_gpu: int = -1) -> dict[str, object]:
     """Return the body, ready for JSON. `can_think` False leaves thinking out, for models that have none."""
     messages: list[dict[str, Any]] = []
-    system = "\n\n".join(block.text for block in request.system if block.text)
+    texts = [block.text for block in request.system if block.text]
+    if request.output_schema is not None:
+        texts.append(SCHEMA_TEXT + orjson.dumps(request.output_schema).decode())
+    system = "\n\n".join(texts)
     if system:
         messages.append({"role": "system", "content": system})
     for message in request.messages:
@@ -45,6 +50,8 @@ def body(request: ModelRequest, *, can_think: bool = True, num_ctx: int = 0, num
     result: dict[str, object] = {"model": request.model, "messages": messages, "stream": True}
     if request.tools:
         result["tools"] = [_tool(tool) for tool in request.tools]
+    if request.output_schema is not None:
+        result["format"] = dict(request.output_schema)
     think = think_value(request.model, request.effort)
     if think is not None and (can_think or think is False):
         result["think"] = think

@@ -11,6 +11,7 @@ from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.models import openai_request, untrusted_json
 from loomlog.connectors.models.openai_reply import OpenAiTurn
 from loomlog.connectors.models.openai_request import OPENAI, Dialect
+from loomlog.connectors.models.output_tool import with_output_tool
 from loomlog.connectors.models.provider_client import HEADER_TIMEOUT_S, IDLE_TIMEOUT_S, ProviderClient, bearer_headers
 from loomlog.connectors.models.wire_format import check_key, check_vision, encode_body, restrict_to_capabilities
 from loomlog.connectors.protocols import Capabilities, ModelItem, ModelRequest, Reply
@@ -60,6 +61,8 @@ class OpenAiModel:
         sees = self.capabilities.supports_vision and openai_request.has_vision(request.model, self._dialect)
         check_vision(self.provider, request, has_vision=sees)
         request = restrict_to_capabilities(request, self.capabilities)
+        if not openai_request.takes_output_schema(request, self._dialect):
+            request = with_output_tool(request)
         streaming = self.capabilities.streaming
         fields = openai_request.body(
             request,

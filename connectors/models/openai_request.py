@@ -12,12 +12,12 @@ Before: openai. After: the wire.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from loomlog.connectors.models import openai_state, untrusted_json
-from loomlog.connectors.models.tool_schema import flatten_schema
+from loomlog.connectors.models.tool_schema import COMBINERS, flatten_schema
 from loomlog.connectors.models.wire_format import (
     arguments_for_wire,
     call_id_for_wire,
@@ -32,6 +32,11 @@ from loomlog.schemas.generated.values import Sampling
 MAX_STOPS = 4
 """Stop strings per request; the API refuses more. loomlog allows 8; the first ones are sent."""
 REASONING_FAMILIES = ("gpt-5", "o1", "o3", "o4", "o5")
+_WITHOUT_OUTPUT_SCHEMA = re.compile(r"gpt-4o-2024-05-13|gpt-4o-(audio|realtime|transcribe)|o1-(mini|preview)")
+_STRICT_KEYWORDS = frozenset(
+    {"type", "properties", "required", "additionalProperties", "items", "anyOf", "enum", "const", "description"}
+    | {"title", "$ref", "$defs"}
+)
 _WITHOUT_VISION = re.compile(
     r"gpt-3\.5|gpt-4(-32k|-turbo-preview|-0314|-0613|-1106|-0125)?(-preview|-0314|-0613)?\Z|o1-(mini|preview)|o3-mini"
 )
@@ -57,9 +62,19 @@ class Dialect:
     """Name prefixes or, beginning with "*", name parts of models that take reasoning_effort."""
     max_completion_tokens_models: tuple[str, ...] = REASONING_FAMILIES
     """The same for models that take max_completion_tokens and no sampling."""
+    output_schema_models: tuple[str, ...] = ()
+    """The same for models that take a JSON Schema of their answer as response_format, tools or not."""
+    requires_calls: bool = True
+    """Whether an answer can be required to be a tool call; thinking models of some providers refuse that."""
 
 
-OPENAI = Dialect(base_url="https://api.openai.com/v1", max_context_tokens=128_000)
+OPENAI = Dialect(
+    base_url="https://api.openai.com/v1",
+    max_context_tokens=128_000,
+    output_schema_models=("gpt-4o", "gpt-4.1", "gpt-4.5", "gpt-5", "o1", "o3", "o4", "o5"),
+)
+OUTPUT_NAME = "record"
+"""Name of the output schema on the wire, which requires one."""
 
 
 def body(
@@ -78,6 +93,10 @@ def body(
         result["tools"] = [_tool(tool) for tool in request.tools]
         if not parallel:
             result["parallel_tool_calls"] = False
+        if request.must_call_tool and dialect.requires_calls:
+            result["tool_choice"] = "required"
+    if request.output_schema is not None:
+        result["response_format"] = _response_format(request.output_schema)
     reasoning = matches_name(request.model, dialect.max_completion_tokens_models)
     if request.max_tokens:
         result["max_completion_tokens" if reasoning else "max_tokens"] = request.max_tokens
@@ -96,6 +115,42 @@ def matches_name(model: str, patterns: Sequence[str]) -> bool:
     """
     name = model.lower().rpartition("/")[2]
     return any(pattern[1:] in name if pattern.startswith("*") else name.startswith(pattern) for pattern in patterns)
+
+
+def takes_output_schema(request: ModelRequest, dialect: Dialect) -> bool:
+    """Return whether the model takes the schema of its answer; alternatives at the top of a schema it takes nowhere."""
+    schema, model = request.output_schema or {}, request.model
+    return (
+        matches_name(model, dialect.output_schema_models)
+        and not _WITHOUT_OUTPUT_SCHEMA.match(model.lower().rpartition("/")[2])
+        and not any(word in schema for word in ("$ref", *COMBINERS))
+    )
+
+
+def _response_format(schema: Mapping[str, Any]) -> dict[str, Any]:
+    described = {"name": OUTPUT_NAME, "schema": dict(schema), "strict": is_strict(schema)}
+    return {"type": "json_schema", "json_schema": described}
+
+
+def is_strict(schema: Any) -> bool:
+    """Return whether a schema is within the subset that OpenAI enforces: each object closed, with all its properties
+    required, and no other keywords. A schema outside it is sent as a wish; the answer is checked here in any case.
+    """
+    if isinstance(schema, list):
+        return all(map(is_strict, schema))
+    if not isinstance(schema, Mapping):
+        return False
+    if not schema.keys() <= _STRICT_KEYWORDS:
+        return False
+    properties = untrusted_json.fields(schema.get("properties"))
+    kinds = schema.get("type")
+    is_object = kinds == "object" or "properties" in schema
+    is_closed = schema.get("additionalProperties") is False and {*properties} == {*schema.get("required", ())}
+    if is_object and not is_closed:
+        return False
+    parts = [*properties.values(), *untrusted_json.fields(schema.get("$defs")).values()]
+    parts += [schema[word] for word in ("items", "anyOf") if word in schema]
+    return all(map(is_strict, parts))
 
 
 def has_vision(model: str, dialect: Dialect) -> bool:

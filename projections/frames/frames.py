@@ -13,6 +13,7 @@ of the live stream, the `seq` of the transcript and what `from_seq` takes.
                         the first after a fallback
     ModelSwitched       provider_fallback  cache_invalidated  reasoning_invalidated  model_downgraded
     FallbackSuppressed  fallback_suppressed
+    OutputRejected      output_rejected
     ModelReplied        thinking  text  tool_call ...  usage
     HookActed           host_widened, or hook_acted
     ToolReturned        channel_publish, channel_delivery  tool_result
@@ -38,7 +39,8 @@ Names and fields are those existing clients know; a key without a value is absen
 (an `error` would end the stream, and the run continues), `paused`, `resumed`, `quarantined` and `released` (the stream
 would be silent without a reason), `hook_acted` (a call was not carried out as the model wrote it), `notice`,
 `interruption_resolved` (before the result of its call, for clients that show the question), `text_blob` (the text is in
-the blob store, the API loads it before it sends), `tool_calls_not_shown`. A cancelled run ends with `done`, because
+the blob store, the API loads it before it sends), `tool_calls_not_shown`, `output_rejected` and the `result` of `done`
+(only in runs with an output schema). A cancelled run ends with `done`, because
 `cancelled` is a stop reason of a run like the others and nothing went wrong.
 
 Before: an accepted event. After: projections/transcript.py stores the frames, the API sends them.
@@ -49,6 +51,7 @@ from typing import assert_never
 from loomlog.projections.frames.frame import FRAMES_PER_EVENT, Frame, FrameMemory, pending_input_of
 from loomlog.projections.frames.other_events import (
     COMPACTION_FAILED,
+    OUTPUT_REJECTED,
     child_result_frame,
     child_started_frames,
     compaction_data,
@@ -58,6 +61,7 @@ from loomlog.projections.frames.other_events import (
     interruption_pending_data,
     interruption_resolved_data,
     outcome_unknown_data,
+    output_rejected_data,
     pending_input_frames,
     started_frames,
 )
@@ -73,6 +77,9 @@ from loomlog.projections.frames.turn_events import (
     visible_calls,
 )
 from loomlog.schemas.generated.run_events import (
+    ApprovalDecided,
+    ApprovalEscalated,
+    ApprovalGiven,
     CallNotBegun,
     CallWaiting,
     ChildrenPlanned,
@@ -93,6 +100,7 @@ from loomlog.schemas.generated.run_events import (
     ModelCallRequested,
     ModelReplied,
     ModelSwitched,
+    OutputRejected,
     PersonNotified,
     ResidentLeft,
     RunCancelled,
@@ -146,6 +154,8 @@ def build_frames(memory: FrameMemory, envelope: Envelope, event: Event) -> tuple
             return [Frame(seq=at, type="fallback_suppressed", event=suppressed)], memory
         case ModelCallRequested():
             return retry_frames(at, memory, envelope, event), memory
+        case OutputRejected():
+            return [Frame(seq=at, type=OUTPUT_REJECTED, event=output_rejected_data(event))], memory
         case ToolReturned():
             return tool_result_frames(at, memory, event), memory
         case HookActed():
@@ -194,6 +204,8 @@ def build_frames(memory: FrameMemory, envelope: Envelope, event: Event) -> tuple
         case RunRefused() | CommandRefused() | RunPauseRequested() | RunResumed() | CompactionRequested():
             return [], memory
         case ToolCallRequested() | ToolReconcileRequested() | CallNotBegun() | RunRestored():
+            return [], memory
+        case ApprovalDecided() | ApprovalGiven() | ApprovalEscalated():
             return [], memory
         case ChildrenPlanned() | ResidentLeft() | CallWaiting() | WaitReported():
             return [], memory

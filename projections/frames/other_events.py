@@ -17,15 +17,17 @@ from loomlog.schemas.generated.run_events import (
     HookActed,
     InterruptionClosed,
     InterruptionOpened,
+    OutputRejected,
     RunCancelled,
     RunCompleted,
     RunFailed,
     RunStarted,
     ToolOutcomeAsked,
 )
-from loomlog.schemas.generated.values import BlobRef, Usage
+from loomlog.schemas.generated.values import BlobRef
 
 COMPACTION_FAILED = "compaction_failed"
+OUTPUT_REJECTED = "output_rejected"
 
 
 def started_frames(at: int, event: RunStarted) -> list[Frame]:
@@ -171,14 +173,16 @@ def end_frames(at: int, memory: FrameMemory, event: RunCompleted | RunCancelled 
     at += len(memory.pending_inputs)
     if isinstance(event, RunFailed):
         return [*inputs, Frame(seq=at, type="error", event={"type": "error", "error": event.error})]
-    stop_reason = event.stop_reason if isinstance(event, RunCompleted) else "cancelled"
-    return [*inputs, _done(at, memory, stop_reason, event.usage)]
-
-
-def _done(at: int, memory: FrameMemory, stop_reason: str, usage: Usage) -> Frame:
+    stop_reason, result = (event.stop_reason, event.result) if isinstance(event, RunCompleted) else ("cancelled", "")
     data = {
         "type": "done",
         "stop_reason": stop_reason,
-        "usage": usage_json(usage, provider=memory.provider, model=memory.model),
+        "usage": usage_json(event.usage, provider=memory.provider, model=memory.model),
+        **({"result": parse_input(result)} if result else {}),
     }
-    return Frame(seq=at, type="done", event=data)
+    return [*inputs, Frame(seq=at, type="done", event=data)]
+
+
+def output_rejected_data(event: OutputRejected) -> dict[str, Any]:
+    rejected = {"turn": event.turn, "number": event.number, "path": event.path, "message": event.problem}
+    return {"type": OUTPUT_REJECTED, OUTPUT_REJECTED: rejected}

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 
 from loomlog.schemas.generated.values import (
     BlobRef,
+    CallVerdict,
     ChannelUse,
     CommandEnvelope,
     Compaction,
@@ -16,6 +17,7 @@ from loomlog.schemas.generated.values import (
     InterruptionRequest,
     LeaseRef,
     LimitNotice,
+    OutputCheck,
     QueueRef,
     RunOptions,
     RunPosition,
@@ -235,6 +237,55 @@ class ForkRun(Record, frozen=True, kw_only=True):
         )
 
 
+class GiveApproval(Record, frozen=True, kw_only=True):
+    """Approve or deny a call of a run."""
+
+    SCHEMA: ClassVar[str] = "loom.run.commands.GiveApproval"
+    CONTENT: ClassVar[Mapping[str, str]] = {"reason": "text"}
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id."""
+    run_id: str
+    """The run."""
+    interrupt_id: str
+    """Names the approval in the run."""
+    is_approved: bool
+    """False: denied."""
+    reason: str = ''
+    """Why."""
+    scopes: tuple[str, ...] = ()
+    """Scopes of access that the sender holds."""
+    surface: str = ''
+    """Where it was said, such as http or mcp."""
+    arguments_sha256: str = ''
+    """Hash of the arguments that the sender was shown; empty: not compared."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "run_id": self.run_id,
+            "interrupt_id": self.interrupt_id,
+            "is_approved": self.is_approved,
+            "reason": self.reason,
+            "scopes": self.scopes,
+            "surface": self.surface,
+            "arguments_sha256": self.arguments_sha256,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            run_id=value["run_id"],
+            interrupt_id=value["interrupt_id"],
+            is_approved=value["is_approved"],
+            reason=value["reason"],
+            scopes=tuple(value["scopes"]),
+            surface=value["surface"],
+            arguments_sha256=value["arguments_sha256"],
+        )
+
+
 class HandOverModelReply(Record, frozen=True, kw_only=True):
     """From a former owner to the present one: a model call returned after the partition was gone. Taken if that
     attempt is open.
@@ -291,6 +342,10 @@ class HandOverModelReply(Record, frozen=True, kw_only=True):
     """Whose key the call was made with: run, operator; empty = it needed none."""
     credential_scope: str = ''
     """Of which one: the id of the run the key came with; empty for the operator's."""
+    verdicts: tuple[CallVerdict, ...] = ()
+    """What the rules of the run say about its calls."""
+    output: OutputCheck | None = None
+    """The answer against the output schema of the run; null: it has none, or the answer is not final."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -318,6 +373,8 @@ class HandOverModelReply(Record, frozen=True, kw_only=True):
             "interruption_requests": [item.to_avro() for item in self.interruption_requests],
             "credential_source": self.credential_source,
             "credential_scope": self.credential_scope,
+            "verdicts": [item.to_avro() for item in self.verdicts],
+            "output": None if self.output is None else self.output.to_avro(),
         }
 
     @classmethod
@@ -347,6 +404,8 @@ class HandOverModelReply(Record, frozen=True, kw_only=True):
             interruption_requests=tuple(InterruptionRequest.from_avro(item) for item in value["interruption_requests"]),
             credential_source=value["credential_source"],
             credential_scope=value["credential_scope"],
+            verdicts=tuple(CallVerdict.from_avro(item) for item in value["verdicts"]),
+            output=None if value["output"] is None else OutputCheck.from_avro(value["output"]),
         )
 
 
@@ -814,6 +873,10 @@ class StartRun(Record, frozen=True, kw_only=True):
     """Positions in loom.entity.events, <topic>/<partition>:<offset>: the owner reads as far before it decides, so
     that it knows what the sender knows (limits).
     """
+    output_schema: str = ''
+    """JSON Schema of the final answer, as JSON text, instead of the definition's; empty: that of the definition."""
+    output_retries: int | None = None
+    """How often the model may correct its answer, 0 to 10; null: as the definition says."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -834,6 +897,8 @@ class StartRun(Record, frozen=True, kw_only=True):
             "compaction": None if self.compaction is None else self.compaction.to_avro(),
             "seed": self.seed,
             "after": self.after,
+            "output_schema": self.output_schema,
+            "output_retries": self.output_retries,
         }
 
     @classmethod
@@ -856,6 +921,8 @@ class StartRun(Record, frozen=True, kw_only=True):
             compaction=None if value["compaction"] is None else Compaction.from_avro(value["compaction"]),
             seed=value["seed"],
             after=tuple(value["after"]),
+            output_schema=value["output_schema"],
+            output_retries=value["output_retries"],
         )
 
 
@@ -865,6 +932,7 @@ RECORDS = (
     CloseResident,
     CompactRun,
     ForkRun,
+    GiveApproval,
     HandOverModelReply,
     HandOverToolResult,
     ImportRun,
@@ -878,4 +946,4 @@ RECORDS = (
     ResumeRun,
     StartRun,
 )
-Command = CancelRun | CancelTurn | CloseResident | CompactRun | ForkRun | HandOverModelReply | HandOverToolResult | ImportRun | PauseRun | PostInput | QuarantineRun | ReleaseRun | ReportWait | ResolveCall | ResolveInterruption | ResumeRun | StartRun
+Command = CancelRun | CancelTurn | CloseResident | CompactRun | ForkRun | GiveApproval | HandOverModelReply | HandOverToolResult | ImportRun | PauseRun | PostInput | QuarantineRun | ReleaseRun | ReportWait | ResolveCall | ResolveInterruption | ResumeRun | StartRun

@@ -7,7 +7,9 @@ from typing import Any, ClassVar, Self
 
 from loomlog.schemas.generated.values import (
     AgentDefinition,
+    ApprovalVote,
     BlobRef,
+    CallVerdict,
     ForkPoint,
     HookAct,
     ImportOrigin,
@@ -26,6 +28,138 @@ from loomlog.schemas.generated.values import (
     Usage,
 )
 from loomlog.schemas.records import Record
+
+
+class ApprovalDecided(Record, frozen=True, kw_only=True):
+    """The rules of the run have decided about a call, before it is made."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.ApprovalDecided"
+
+    turn: int
+    """Model turn that asked."""
+    index: int
+    """Place in that turn, from 0."""
+    call_id: str
+    """Id of the call."""
+    verdict: CallVerdict
+    """What they say."""
+    arguments_sha256: str
+    """Hash of the call's arguments as the log has them, hex."""
+    effect_class: str
+    """pure, read, idempotent or unsafe."""
+    tool: str = ''
+    """Name of the tool that is called."""
+    interrupt_id: str = ''
+    """Of ask: names the approval in the run; empty otherwise."""
+    reconcilable: bool = False
+    """The tool can be asked whether a call that was lost has happened."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "index": self.index,
+            "call_id": self.call_id,
+            "tool": self.tool,
+            "verdict": self.verdict.to_avro(),
+            "arguments_sha256": self.arguments_sha256,
+            "interrupt_id": self.interrupt_id,
+            "effect_class": self.effect_class,
+            "reconcilable": self.reconcilable,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            index=value["index"],
+            call_id=value["call_id"],
+            tool=value["tool"],
+            verdict=CallVerdict.from_avro(value["verdict"]),
+            arguments_sha256=value["arguments_sha256"],
+            interrupt_id=value["interrupt_id"],
+            effect_class=value["effect_class"],
+            reconcilable=value["reconcilable"],
+        )
+
+
+class ApprovalEscalated(Record, frozen=True, kw_only=True):
+    """The time of a group of approvers is over, and the next one is asked."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.ApprovalEscalated"
+
+    turn: int
+    """Model turn that asked."""
+    index: int
+    """Place in that turn, from 0."""
+    call_id: str
+    """Id of the call."""
+    interrupt_id: str
+    """Names the approval in the run."""
+    group: int
+    """Place of the group that is asked now, from 1."""
+    expires_at_ms: int
+    """When its time is over, UTC milliseconds."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "index": self.index,
+            "call_id": self.call_id,
+            "interrupt_id": self.interrupt_id,
+            "group": self.group,
+            "expires_at_ms": self.expires_at_ms,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            index=value["index"],
+            call_id=value["call_id"],
+            interrupt_id=value["interrupt_id"],
+            group=value["group"],
+            expires_at_ms=value["expires_at_ms"],
+        )
+
+
+class ApprovalGiven(Record, frozen=True, kw_only=True):
+    """A person has approved or denied a call that waits for it."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.ApprovalGiven"
+
+    turn: int
+    """Model turn that asked."""
+    index: int
+    """Place in that turn, from 0."""
+    call_id: str
+    """Id of the call."""
+    interrupt_id: str
+    """Names the approval in the run."""
+    votes: tuple[ApprovalVote, ...]
+    """What the people of the present group have said, the newest last."""
+    status: str = 'pending'
+    """pending: more people are needed; resolved: approved; declined: denied."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "index": self.index,
+            "call_id": self.call_id,
+            "interrupt_id": self.interrupt_id,
+            "votes": [item.to_avro() for item in self.votes],
+            "status": self.status,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            index=value["index"],
+            call_id=value["call_id"],
+            interrupt_id=value["interrupt_id"],
+            votes=tuple(ApprovalVote.from_avro(item) for item in value["votes"]),
+            status=value["status"],
+        )
 
 
 class CallNotBegun(Record, frozen=True, kw_only=True):
@@ -1015,6 +1149,39 @@ class ModelSwitched(Record, frozen=True, kw_only=True):
         )
 
 
+class OutputRejected(Record, frozen=True, kw_only=True):
+    """A final answer did not meet the output schema of the run."""
+
+    SCHEMA: ClassVar[str] = "loom.run.events.OutputRejected"
+    CONTENT: ClassVar[Mapping[str, str]] = {"path": "text", "problem": "text"}
+
+    turn: int
+    """Model turn of the answer."""
+    number: int
+    """Rejected answers of the run, this one included."""
+    path: str = ''
+    """Where the first problem is, as a JSON path that begins with $."""
+    problem: str = ''
+    """What the model is told about it."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "number": self.number,
+            "path": self.path,
+            "problem": self.problem,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            turn=value["turn"],
+            number=value["number"],
+            path=value["path"],
+            problem=value["problem"],
+        )
+
+
 class PersonNotified(Record, frozen=True, kw_only=True):
     """A call tells a person something and does not wait."""
 
@@ -1128,6 +1295,7 @@ class RunCompleted(Record, frozen=True, kw_only=True):
     """The run ended by itself."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.RunCompleted"
+    CONTENT: ClassVar[Mapping[str, str]] = {"result": "text"}
 
     stop_reason: str
     """end_turn, max_tokens, stop_sequence or max_iterations."""
@@ -1139,6 +1307,8 @@ class RunCompleted(Record, frozen=True, kw_only=True):
     """Sum over the turns."""
     currency: str = ''
     """Currency of the cost."""
+    result: str = ''
+    """The record that the run answered with, as JSON text; empty for a run without an output schema."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -1147,6 +1317,7 @@ class RunCompleted(Record, frozen=True, kw_only=True):
             "usage": self.usage.to_avro(),
             "cost_micros": self.cost_micros,
             "currency": self.currency,
+            "result": self.result,
         }
 
     @classmethod
@@ -1157,6 +1328,7 @@ class RunCompleted(Record, frozen=True, kw_only=True):
             usage=Usage.from_avro(value["usage"]),
             cost_micros=value["cost_micros"],
             currency=value["currency"],
+            result=value["result"],
         )
 
 
@@ -1807,6 +1979,9 @@ class WaitReported(Record, frozen=True, kw_only=True):
 
 
 RECORDS = (
+    ApprovalDecided,
+    ApprovalEscalated,
+    ApprovalGiven,
     CallNotBegun,
     CallWaiting,
     ChildRequested,
@@ -1826,6 +2001,7 @@ RECORDS = (
     ModelCallRequested,
     ModelReplied,
     ModelSwitched,
+    OutputRejected,
     PersonNotified,
     ResidentLeft,
     RunCancelled,
@@ -1847,4 +2023,4 @@ RECORDS = (
     TurnCancelled,
     WaitReported,
 )
-Event = CallNotBegun | CallWaiting | ChildRequested | ChildReturned | ChildrenPlanned | CommandRefused | CompactionFailed | CompactionRequested | ContextCompacted | FallbackSuppressed | HookActed | InputReceived | InterruptionClosed | InterruptionOpened | LimitReached | ModelCallFailed | ModelCallRequested | ModelReplied | ModelSwitched | PersonNotified | ResidentLeft | RunCancelled | RunCompleted | RunFailed | RunParked | RunPauseRequested | RunPaused | RunQuarantined | RunRefused | RunReleased | RunRestored | RunResumed | RunStarted | ToolCallRequested | ToolOutcomeAsked | ToolReconcileRequested | ToolReturned | TurnCancelled | WaitReported
+Event = ApprovalDecided | ApprovalEscalated | ApprovalGiven | CallNotBegun | CallWaiting | ChildRequested | ChildReturned | ChildrenPlanned | CommandRefused | CompactionFailed | CompactionRequested | ContextCompacted | FallbackSuppressed | HookActed | InputReceived | InterruptionClosed | InterruptionOpened | LimitReached | ModelCallFailed | ModelCallRequested | ModelReplied | ModelSwitched | OutputRejected | PersonNotified | ResidentLeft | RunCancelled | RunCompleted | RunFailed | RunParked | RunPauseRequested | RunPaused | RunQuarantined | RunRefused | RunReleased | RunRestored | RunResumed | RunStarted | ToolCallRequested | ToolOutcomeAsked | ToolReconcileRequested | ToolReturned | TurnCancelled | WaitReported

@@ -230,6 +230,50 @@ class BlobRef(Record, frozen=True, kw_only=True):
         )
 
 
+class ApprovalPolicy(Record, frozen=True, kw_only=True):
+    """Rules for the tool calls of a run, pinned by hash."""
+
+    SCHEMA: ClassVar[str] = "loom.values.ApprovalPolicy"
+
+    source: str
+    """file, tenant or agent."""
+    sha256: str
+    """Hash of the canonical text, hex."""
+    version: int = 0
+    """Number of the tenant's version; 0 for the other sources."""
+    text: str = ''
+    """The rules as canonical JSON; empty when they are in the blob store."""
+    text_blob: BlobRef | None = None
+    """The rules when they are long."""
+    is_inherited: bool = False
+    """A run above this one in its tree has it too."""
+    agents: tuple[str, ...] = ()
+    """Agents that the run works for, the nearest first; rules for them hold as well."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "source": self.source,
+            "version": self.version,
+            "sha256": self.sha256,
+            "text": self.text,
+            "text_blob": None if self.text_blob is None else self.text_blob.to_avro(),
+            "is_inherited": self.is_inherited,
+            "agents": self.agents,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            source=value["source"],
+            version=value["version"],
+            sha256=value["sha256"],
+            text=value["text"],
+            text_blob=None if value["text_blob"] is None else BlobRef.from_avro(value["text_blob"]),
+            is_inherited=value["is_inherited"],
+            agents=tuple(value["agents"]),
+        )
+
+
 class Compaction(Record, frozen=True, kw_only=True):
     """Parameters of compaction; null and empty are not set. Defaults: services/core/run/compacting.py."""
 
@@ -505,6 +549,18 @@ class AgentDefinition(Record, frozen=True, kw_only=True):
     """The system prompt when it is long; system_prompt is empty then."""
     grants: AgentGrants | None = None
     """What it may use and author besides tools and volumes; null: all skills, nothing else."""
+    approvals: tuple[ApprovalPolicy, ...] = ()
+    """Rules for its tool calls, in the order of trust."""
+    output_schema: str = ''
+    """JSON Schema of the final answer, as JSON text; empty: the answer is any text, or the schema is in the blob
+    store.
+    """
+    output_schema_blob: BlobRef | None = None
+    """The schema when it is long."""
+    output_schema_sha256: str = ''
+    """Hash of the schema with its keys in order, hex; empty: the answer is any text."""
+    output_retries: int = 0
+    """How often the model may correct an answer that does not meet the schema."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -536,6 +592,11 @@ class AgentDefinition(Record, frozen=True, kw_only=True):
             "pin": None if self.pin is None else self.pin.to_avro(),
             "system_prompt_blob": None if self.system_prompt_blob is None else self.system_prompt_blob.to_avro(),
             "grants": None if self.grants is None else self.grants.to_avro(),
+            "approvals": [item.to_avro() for item in self.approvals],
+            "output_schema": self.output_schema,
+            "output_schema_blob": None if self.output_schema_blob is None else self.output_schema_blob.to_avro(),
+            "output_schema_sha256": self.output_schema_sha256,
+            "output_retries": self.output_retries,
         }
 
     @classmethod
@@ -569,6 +630,84 @@ class AgentDefinition(Record, frozen=True, kw_only=True):
             pin=None if value["pin"] is None else DefinitionPin.from_avro(value["pin"]),
             system_prompt_blob=None if value["system_prompt_blob"] is None else BlobRef.from_avro(value["system_prompt_blob"]),
             grants=None if value["grants"] is None else AgentGrants.from_avro(value["grants"]),
+            approvals=tuple(ApprovalPolicy.from_avro(item) for item in value["approvals"]),
+            output_schema=value["output_schema"],
+            output_schema_blob=None if value["output_schema_blob"] is None else BlobRef.from_avro(value["output_schema_blob"]),
+            output_schema_sha256=value["output_schema_sha256"],
+            output_retries=value["output_retries"],
+        )
+
+
+class ApprovalVote(Record, frozen=True, kw_only=True):
+    """What one person says about a call that needs approval."""
+
+    SCHEMA: ClassVar[str] = "loom.values.ApprovalVote"
+    CONTENT: ClassVar[Mapping[str, str]] = {"reason": "text"}
+
+    by: str
+    """Subject of that person."""
+    is_approved: bool
+    """False: denied."""
+    at_ms: int
+    """When, UTC milliseconds."""
+    reason: str = ''
+    """Why."""
+    surface: str = ''
+    """Where they said it, such as http or mcp."""
+    command_id: str = ''
+    """Command that carried it, so that the same one sent again is recognised."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "by": self.by,
+            "is_approved": self.is_approved,
+            "reason": self.reason,
+            "surface": self.surface,
+            "at_ms": self.at_ms,
+            "command_id": self.command_id,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            by=value["by"],
+            is_approved=value["is_approved"],
+            reason=value["reason"],
+            surface=value["surface"],
+            at_ms=value["at_ms"],
+            command_id=value["command_id"],
+        )
+
+
+class ApproverGroup(Record, frozen=True, kw_only=True):
+    """People who may approve a call, and how many of them must."""
+
+    SCHEMA: ClassVar[str] = "loom.values.ApproverGroup"
+
+    within_ms: int
+    """How long they are waited for."""
+    subjects: tuple[str, ...] = ()
+    """Subjects that may."""
+    scopes: tuple[str, ...] = ()
+    """Scopes of access of which one is enough."""
+    approvals: int = 1
+    """Different people who must approve."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "subjects": self.subjects,
+            "scopes": self.scopes,
+            "approvals": self.approvals,
+            "within_ms": self.within_ms,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            subjects=tuple(value["subjects"]),
+            scopes=tuple(value["scopes"]),
+            approvals=value["approvals"],
+            within_ms=value["within_ms"],
         )
 
 
@@ -597,6 +736,99 @@ class CallRef(Record, frozen=True, kw_only=True):
             run_id=value["run_id"],
             turn=value["turn"],
             index=value["index"],
+        )
+
+
+class MeterAmount(Record, frozen=True, kw_only=True):
+    """What a call adds to a total that rules read."""
+
+    SCHEMA: ClassVar[str] = "loom.values.MeterAmount"
+
+    meter: str
+    """Key of the total."""
+    amount: int
+    """Calls, or millionths of a sum."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "meter": self.meter,
+            "amount": self.amount,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            meter=value["meter"],
+            amount=value["amount"],
+        )
+
+
+class CallVerdict(Record, frozen=True, kw_only=True):
+    """What the rules of a run say about one of its calls."""
+
+    SCHEMA: ClassVar[str] = "loom.values.CallVerdict"
+    CONTENT: ClassVar[Mapping[str, str]] = {"question": "text"}
+
+    index: int
+    """Place of the call in its turn, from 0."""
+    outcome: str
+    """allow, deny or ask."""
+    source: str = ''
+    """Source of the policy that decides: file, tenant or agent; empty: no rule matches."""
+    policy_sha256: str = ''
+    """Hash of that policy, hex."""
+    rule: str = ''
+    """Name of the rule."""
+    reason: str = ''
+    """Why, as the rule says it."""
+    is_undecided: bool = False
+    """A condition could not be decided, and counts against the call."""
+    groups: tuple[ApproverGroup, ...] = ()
+    """Of ask: who is asked, and who when their time is over."""
+    not_requester: bool = False
+    """Of ask: whether the requester may not approve."""
+    amounts: tuple[MeterAmount, ...] = ()
+    """What the call adds to totals once it is allowed."""
+    question: str = ''
+    """Of ask: what approvers are asked."""
+    notify_url: str = ''
+    """Of ask: address that is told; empty: none."""
+    notify_secret_env: str = ''
+    """Environment variable with the secret that signs it; empty: it is not signed."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "index": self.index,
+            "outcome": self.outcome,
+            "source": self.source,
+            "policy_sha256": self.policy_sha256,
+            "rule": self.rule,
+            "reason": self.reason,
+            "is_undecided": self.is_undecided,
+            "groups": [item.to_avro() for item in self.groups],
+            "not_requester": self.not_requester,
+            "amounts": [item.to_avro() for item in self.amounts],
+            "question": self.question,
+            "notify_url": self.notify_url,
+            "notify_secret_env": self.notify_secret_env,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            index=value["index"],
+            outcome=value["outcome"],
+            source=value["source"],
+            policy_sha256=value["policy_sha256"],
+            rule=value["rule"],
+            reason=value["reason"],
+            is_undecided=value["is_undecided"],
+            groups=tuple(ApproverGroup.from_avro(item) for item in value["groups"]),
+            not_requester=value["not_requester"],
+            amounts=tuple(MeterAmount.from_avro(item) for item in value["amounts"]),
+            question=value["question"],
+            notify_url=value["notify_url"],
+            notify_secret_env=value["notify_secret_env"],
         )
 
 
@@ -1355,6 +1587,39 @@ class MemorySpan(Record, frozen=True, kw_only=True):
         )
 
 
+class OutputCheck(Record, frozen=True, kw_only=True):
+    """A final answer against the output schema of its run: a record, or what is wrong with it."""
+
+    SCHEMA: ClassVar[str] = "loom.values.OutputCheck"
+    CONTENT: ClassVar[Mapping[str, str]] = {"result": "text", "path": "text", "problem": "text", "error": "text"}
+
+    result: str = ''
+    """The record as JSON text; empty if the answer does not meet the schema."""
+    path: str = ''
+    """Where the first problem is, as a JSON path that begins with $."""
+    problem: str = ''
+    """What the model is told about an answer that does not meet the schema."""
+    error: str = ''
+    """What a person is told about it."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "result": self.result,
+            "path": self.path,
+            "problem": self.problem,
+            "error": self.error,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            result=value["result"],
+            path=value["path"],
+            problem=value["problem"],
+            error=value["error"],
+        )
+
+
 class ParentCall(Record, frozen=True, kw_only=True):
     """The tool call that a run was started by."""
 
@@ -1910,8 +2175,12 @@ RECORDS = (
     AccessToken,
     AgentDefinition,
     AgentGrants,
+    ApprovalPolicy,
+    ApprovalVote,
+    ApproverGroup,
     BlobRef,
     CallRef,
+    CallVerdict,
     ChannelUse,
     CommandEnvelope,
     Compaction,
@@ -1932,7 +2201,9 @@ RECORDS = (
     MemoryContext,
     MemorySource,
     MemorySpan,
+    MeterAmount,
     ModelChoice,
+    OutputCheck,
     ParentCall,
     Provenance,
     QueueRef,

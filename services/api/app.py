@@ -158,7 +158,7 @@ def _build_endpoint(service: Service, route: Route) -> RequestHandler:
         try:
             caller = ANONYMOUS
             if not access.is_public:
-                caller = identify(service, request)
+                caller = await identify(service, request)
                 log_fields.set({**log_fields.get(), "tenant": caller.tenant})
                 require_access(caller, access)
                 _admit_call(service, caller)
@@ -284,7 +284,7 @@ def _build_router_error_handler(
         allowed = _allowed_methods(path, routes)
         try:
             if path.startswith("/v1/") and not allowed:
-                identify(service, request)
+                await identify(service, request)
         except Refused as refusal:
             return refusal_response(refusal, headers)
         if error.status_code == 405:

@@ -9,12 +9,9 @@ from loomlog.services.api.request_parsing import json_body
 from loomlog.services.api.responses import JsonResponse, json_response, position_headers
 from loomlog.services.api.service import Service
 from loomlog.services.application import limits
-from loomlog.services.application.answers.runs import (
-    Batch,
-    SpawnResult,
-)
+from loomlog.services.application.answers.runs import Batch
 from loomlog.services.application.bodies.models import BatchBody, to_run_request
-from loomlog.services.application.runs.batch import SpawnOutcome
+from loomlog.services.application.runs.batch import outcome_json
 from loomlog.services.core.access.decide import Caller
 
 BODY_MAX = 64 * 1024
@@ -36,21 +33,3 @@ async def start_batch(service: Service, caller: Caller, request: Request) -> Jso
         status=status,
         headers=position_headers(*(outcome.position for outcome in outcomes)),
     )
-
-
-def outcome_json(outcome: SpawnOutcome) -> SpawnResult:
-    """Return one result of a batch as JSON; missing values are null."""
-    return {
-        "agent_id": outcome.agent_id or None,
-        "run_id": outcome.run_id or None,
-        "session_id": outcome.session_id or None,
-        "status": outcome.status,
-        "stop_reason": outcome.stop_reason or None,
-        "final_text": outcome.final_text,
-        "usage": outcome.usage,
-        "error": outcome.error or None,
-        "error_code": outcome.error_code or None,
-        "limits": outcome.limits,
-        "parent_context": outcome.parent_context or None,
-        "position": outcome.position or None,
-    }

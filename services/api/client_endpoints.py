@@ -47,7 +47,7 @@ async def connect(service: Service, access: Access, scope: Scope, receive: Recei
     await receive()  # websocket.connect
     try:
         headers, offered = Headers(scope=scope), scope["subprotocols"]
-        caller = identify(service.authenticator, headers, offered)
+        caller = await identify(service.authenticator, headers, offered)
         require_access(caller, access)
         if SUBPROTOCOL not in offered:
             raise bad_request(f"Sec-WebSocket-Protocol: expected {SUBPROTOCOL}")
@@ -64,7 +64,7 @@ async def connect(service: Service, access: Access, scope: Scope, receive: Recei
     return SWITCHING_PROTOCOLS
 
 
-def identify(authenticator: Authenticator, headers: Mapping[str, str], subprotocols: list[str]) -> Caller:
+async def identify(authenticator: Authenticator, headers: Mapping[str, str], subprotocols: list[str]) -> Caller:
     """Authenticate the connecting caller. A header takes precedence when present, even if it is wrong.
 
     Raises Refused.
@@ -73,13 +73,13 @@ def identify(authenticator: Authenticator, headers: Mapping[str, str], subprotoc
     if authorization is None:
         tokens = [name.removeprefix(BEARER_PREFIX) for name in subprotocols if name.startswith(BEARER_PREFIX)]
         authorization = f"Bearer {tokens[0]}" if tokens else None
-    caller = authenticator.identify(authorization)
-    if authenticator.open_mode and not _is_local_origin(headers.get("origin", "")):
+    caller = await authenticator.authenticate(authorization)
+    if authenticator.open_mode and not is_local_origin(headers.get("origin", "")):
         raise Refused("forbidden_origin", "without tokens only pages of this machine may connect")
     return caller
 
 
-def _is_local_origin(origin: str) -> bool:
+def is_local_origin(origin: str) -> bool:
     """Programs send no Origin and browser extensions one of their own; pages from other machines send theirs."""
     place = urlsplit(origin)
     return place.scheme not in ("http", "https") or place.hostname in LOOPBACK_HOSTS

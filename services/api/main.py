@@ -23,44 +23,24 @@ from pathlib import Path
 
 import uvicorn
 import uvloop
-from prometheus_client import disable_created_metrics
 from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from loomlog.connectors.configuration.findings import ConfigurationError
 from loomlog.connectors.configuration.load import ProcessConfiguration
-from loomlog.connectors.configuration.principals import build_token_table
-from loomlog.connectors.configuration.providers import build_providers
 from loomlog.connectors.errors import ConnectorError
-from loomlog.connectors.http.insights_report import InsightsClient
-from loomlog.connectors.kafka.schema_registry import load_codec
 from loomlog.connectors.process import logs
 from loomlog.connectors.process.file_limits import raise_open_file_limit
-from loomlog.connectors.process.gc_tuning import tune_gc
 from loomlog.connectors.process.hardening import disable_process_dumping
 from loomlog.services.api.app import build_app
-from loomlog.services.api.mcp.sessions import Sessions
-from loomlog.services.api.metrics import Metrics
 from loomlog.services.api.openapi import encode_document
-from loomlog.services.api.request_shares import RequestShares
+from loomlog.services.api.process import build_service, end_streams, run_application
 from loomlog.services.api.service import Service, installed_version
 from loomlog.services.api.settings import ApiSettings, MissingApiSetting, api_settings
-from loomlog.services.api.shared_insights import SharedInsights
-from loomlog.services.application.application import clock_ms
-from loomlog.services.application.authentication import Authenticator
-from loomlog.services.application.bootstrap import open_application, wait_for
 from loomlog.services.core.bounded_resources import EVENT_STREAMS, REQUESTS, STARTED_STREAMS, WAITING_REQUESTS
 from loomlog.services.families import FamilyProblem
-from loomlog.services.families.channel.services import read_options as channel_options
-from loomlog.services.families.database.services import read_options as database_options
-from loomlog.services.families.definition.observation import observer_name
-from loomlog.services.families.definition.services import read_options as definition_options
-from loomlog.services.families.identity.services import read_options as identity_options
-from loomlog.services.families.memory.services import read_options as memory_options
 from loomlog.services.families.process_start import load_for_start
-from loomlog.services.families.schedule.services import read_options as schedule_options
-from loomlog.services.families.webhook.services import read_options as webhook_options
 from loomlog.services.stream.encryption.subject_keys import WrongInstallationKey
 from loomlog.services.web.static_files import WebPage, WebPageError, load_web_page
 
@@ -146,47 +126,23 @@ class ClientWebSocketProtocol(WebSocketsSansIOProtocol):
 async def run(loaded: ProcessConfiguration) -> None:
     """Run until SIGTERM or SIGINT, or until a failure."""
     settings = api_settings(loaded.settings)
-    providers = build_providers(loaded.configuration, loaded.settings, os.environ)
-    gate = Authenticator(
-        build_token_table(loaded.configuration, loaded.settings, os.environ),
-        restricts_operator_key=loaded.settings.operator_key_restriction,
-        has_minted=identity_options(loaded).peppers is not None,
-    )
-    # It would add a second, unused series to each counter.
-    disable_created_metrics()  # type: ignore[no-untyped-call]  # the library types this one function not
-    web_page, absence = _load_page(settings)
-    service = Service(
-        authenticator=gate,
-        configuration=loaded.configuration,
-        providers=providers,
-        metrics=Metrics(version=installed_version(), commit=""),
-        replica_id=settings.replica_id,
-        mcp_sessions=Sessions(settings.endpoints.installation_key, clock_ms=clock_ms),
-        max_request_bytes=settings.max_request_bytes,
-        metrics_enabled=settings.metrics_enabled,
-        insights=SharedInsights(InsightsClient(settings.insights_url) if settings.insights_url else None),
-        web_page=web_page,
-        web_page_absence=absence,
-        login_origins=settings.ui_login_origins,
-        http_hosts=loaded.settings.http_host_allowlist,
-        own_hosts=settings.own_hosts,
-        shares=RequestShares(streams_per_principal=settings.streams_per_principal),
-    )
+    service = build_service(loaded, settings)
+    service.web_page, service.web_page_absence = _load_page(settings)
     if (allowed := raise_open_file_limit(OPEN_FILES)) < OPEN_FILES:
         log.warning(
             "at most %d open files are allowed (ulimit -Hn), %d are enough for every stream", allowed, OPEN_FILES
         )
     listening = _open_socket(settings)
     server = ApiServer(
-        _server_config(service, settings.endpoints.client_limits.frame_bytes), on_stopping=lambda: _end_streams(service)
+        _server_config(service, settings.endpoints.client_limits.frame_bytes), on_stopping=lambda: end_streams(service)
     )
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, _stop, server)
     where = "{}:{}".format(*listening.getsockname()[:2])
     log.info("listening on http://%s as %s", where, settings.replica_id)
-    if gate.open_mode:
+    if service.authenticator.open_mode:
         log.warning("open mode: no token is configured, so everybody who reaches %s is an administrator", where)
-    work = asyncio.create_task(_run_application(service, loaded, settings), name="work")
+    work = asyncio.create_task(run_application(service, loaded, settings), name="work")
     serving = asyncio.create_task(server.serve([listening]), name="server")
     await asyncio.wait({work, serving}, return_when=asyncio.FIRST_COMPLETED)
     server.should_exit = True
@@ -198,6 +154,7 @@ async def run(loaded: ProcessConfiguration) -> None:
     for model in service.models.values():
         await model.close()
     await service.insights.close()
+    await service.authenticator.providers.close()
     log.info("stopped")
 
 
@@ -210,41 +167,6 @@ def _load_page(settings: ApiSettings) -> tuple[WebPage | None, str]:
     except WebPageError as error:
         log.error("the web page is not served: %s", error)
         return None, str(error)
-
-
-async def _run_application(service: Service, loaded: ProcessConfiguration, settings: ApiSettings) -> None:
-    """Run the application that the endpoints use."""
-    codec = await wait_for("schemas", service.readiness, lambda: load_codec(loaded.settings))
-    async with open_application(
-        settings.endpoints,
-        service.authenticator,
-        codec,
-        keepalive_s=settings.keepalive_s,
-        readiness=service.readiness,
-        on_batch=service.metrics.batch_records.observe,
-        family_options=(
-            channel_options(loaded),
-            definition_options(loaded),
-            identity_options(loaded),
-            memory_options(loaded),
-            database_options(loaded),
-            schedule_options(loaded),
-            webhook_options(loaded),
-        ),
-        secrets=loaded.secret_registry,
-        observer=observer_name("api", loaded.settings.replica_id),
-        currency=loaded.configuration.pricing.currency,
-        beside=[service.open_access.run],
-    ) as (layer, work):
-        service.current_application = layer
-        log.info("ready")
-        tune_gc()
-        try:
-            await work()
-        finally:
-            # In either case the process stops now and closes what the requests in progress still need.
-            service.is_stopping = True
-            service.current_application = None
 
 
 def _server_config(service: Service, frame_bytes: int) -> uvicorn.Config:
@@ -277,12 +199,6 @@ def _open_socket(settings: ApiSettings) -> socket.socket:
             f"cannot listen on {settings.host}:{settings.port}: {error.strerror}; "
             "stop what listens there, or set LOOMLOG_LISTEN_ADDR"
         ) from error
-
-
-def _end_streams(service: Service) -> None:
-    service.is_stopping = True
-    if service.current_application is not None:
-        service.current_application.end_streams()
 
 
 def _stop(server: uvicorn.Server) -> None:

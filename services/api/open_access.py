@@ -24,25 +24,25 @@ class OpenAccess:
 
     def __init__(self, authenticator: Authenticator) -> None:
         self._authenticator = authenticator
-        self._open: dict[str, tuple[Caller, dict[object, End]]] = {}
+        self._open: dict[Caller, dict[object, End]] = {}
 
     def hold(self, caller: Caller, end: End) -> End:
         """Call `end` when the token of the caller gives no access any more, unless what is returned is called first."""
-        if not caller.token_id and not caller.legacy:
+        if not caller.token_id and not caller.legacy and caller.expires_at_ms is None:
             return _nothing
-        key, ends = object(), self._open.setdefault(caller.token_id, (caller, {}))[1]
+        key, ends = object(), self._open.setdefault(caller, {})
         ends[key] = end
 
         def release() -> None:
             ends.pop(key, None)
             if not ends:
-                self._open.pop(caller.token_id, None)
+                self._open.pop(caller, None)
 
         return release
 
     def end_revoked(self) -> None:
         """End what is open for tokens that give no access any more."""
-        for caller, ends in list(self._open.values()):
+        for caller, ends in list(self._open.items()):
             if not self._authenticator.is_in_force(caller):
                 for end in list(ends.values()):
                     end()

@@ -11,7 +11,11 @@ from importlib.metadata import PackageNotFoundError, version
 
 from loomlog.connectors.configuration.model import Configuration
 from loomlog.connectors.configuration.providers import Provider
+from loomlog.connectors.identity_providers.sign_in import SignIn
 from loomlog.connectors.protocols import Model
+from loomlog.services.api.mcp.calls import CallUnderWay
+from loomlog.services.api.mcp.messages import RequestId
+from loomlog.services.api.mcp.requests import McpRequests
 from loomlog.services.api.mcp.sessions import Sessions
 from loomlog.services.api.metrics import Metrics
 from loomlog.services.api.open_access import OpenAccess
@@ -25,8 +29,10 @@ from loomlog.services.application.dispatch import Dispatch
 from loomlog.services.application.errors import RETRY_SOON_S
 from loomlog.services.application.operations.process import PROCESS_OPERATIONS
 from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.bounded_resources import MCP_LONG_CALLS
 from loomlog.services.core.operations import AnyOperation
 from loomlog.services.core.refusals import Refused
+from loomlog.services.stream.shared_slots import SharedSlots
 from loomlog.services.web.static_files import WebPage
 
 DISTRIBUTION = "loomlog"
@@ -75,6 +81,10 @@ class Service:
     web_page: WebPage | None = None
     web_page_absence: str = "this process was started without it"
     """Why there is no web page, where there is none."""
+    sign_in: SignIn | None = None
+    """Sign-in to the page with identity providers; None when there is none with a client of the page."""
+    public_url: str = ""
+    """Address of this API as others see it; empty: that of each request."""
     login_origins: tuple[str, ...] = ()
     """Origins whose pages may pass a token to the sign-in page."""
     http_hosts: tuple[str, ...] = ()
@@ -85,8 +95,14 @@ class Service:
     """Streams and sockets, which end with the access of their callers."""
     process_dispatch: Dispatch = field(init=False)
     """Carries out the operations on what this process knows by itself."""
+    mcp_calls: dict[tuple[str, RequestId | None], CallUnderWay] = field(default_factory=dict)
+    """Calls of MCP under way, by session and request."""
+    mcp_long_calls: SharedSlots = field(default_factory=lambda: SharedSlots(MCP_LONG_CALLS.name, MCP_LONG_CALLS.shares))
+    mcp_requests: McpRequests = field(init=False)
+    """Carries out the operations of MCP."""
 
     def __post_init__(self) -> None:
+        self.mcp_requests = McpRequests(self)
         self.open_access = OpenAccess(self.authenticator)
         self.shares.take_quota = self._take_stream
         self.process_dispatch = Dispatch(ProcessHandlers(self).by_operation(), clock_ms=clock_ms, new_token=new_token)

@@ -51,8 +51,8 @@ class ApiSettings:
     """Hosts, with and without port, of the addresses that are configured for this API."""
 
 
-def api_settings(settings: Settings) -> ApiSettings:
-    """Select the API's part of the settings. Raises MissingApiSetting."""
+def api_settings(settings: Settings, *, name: str = "api") -> ApiSettings:
+    """Select the API's part of the settings. `name` is that of the process. Raises MissingApiSetting."""
     for name, value in (("LOOMLOG_KAFKA", settings.kafka), ("LOOMLOG_POSTGRES", settings.postgres)):
         if not value:
             raise MissingApiSetting(f"{name} is not set: start everything with `loomlog up`, or name a server")
@@ -61,9 +61,10 @@ def api_settings(settings: Settings) -> ApiSettings:
         host=host.strip("[]"),
         port=int(port),
         endpoints=Endpoints(
-            kafka=kafka_options(settings, "loomlog-api"),
-            postgres=postgres_options(settings, "loomlog-api"),
+            kafka=kafka_options(settings, f"loomlog-{name}"),
+            postgres=postgres_options(settings, f"loomlog-{name}"),
             blobs=FileBlobs(settings.effective_blob_folder),
+            private_hosts=settings.http_private_host_allowlist,
             state_files=StateFiles(settings.effective_blob_folder / STATE_FILES_FOLDER),
             postgres_connections=settings.postgres_max_connections,
             postgres_min_connections=settings.postgres_min_connections,

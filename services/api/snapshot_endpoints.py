@@ -24,18 +24,14 @@ from loomlog.services.application.answers.state_files import Restored
 from loomlog.services.application.bodies.models import RestoreBody
 from loomlog.services.application.errors import bad_request
 from loomlog.services.application.transfer.restore import RestoreResult
-from loomlog.services.application.transfer.state_files import left_out_json
+from loomlog.services.application.transfer.restored import SPOOL_BYTES, restored_json, spool_document
 from loomlog.services.core.access.decide import Caller
-from loomlog.services.core.refusals import Refused
-from loomlog.services.stream.archive.state_file import SUFFIX, BrokenStateFile, StateWriter
+from loomlog.services.stream.archive.state_file import SUFFIX
 from loomlog.services.stream.archive.state_reader import decompressed
 
 BODY_MAX = 64 * 1024
-SPOOL_BYTES = 8 * 1024 * 1024
-"""Maximum bytes of an uploaded file kept in memory; more go to a temporary file."""
 CHUNK_BYTES = 64 * 1024
 GZIP = "gzip"
-NO_EFFECT = "include_history has no effect at a restore: what is in the file is taken in"
 
 
 async def get_snapshot(service: Service, caller: Caller, request: Request) -> Response:
@@ -71,11 +67,7 @@ async def restore_snapshot(service: Service, caller: Caller, request: Request) -
         if body.document is None:
             return _restore_response(await restoring.restore(caller, file, **how), body)
     with SpooledTemporaryFile(max_size=SPOOL_BYTES) as sent:
-        try:
-            for piece in StateWriter().rewrite(body.document):
-                sent.write(piece)
-        except BrokenStateFile as error:
-            raise Refused("restore_failed", f"the document cannot be restored: {error}; nothing was written") from error
+        spool_document(body.document, cast("IO[bytes]", sent))
         result = await restoring.restore(caller, cast("IO[bytes]", sent), **how)
         return _restore_response(result, body)
 
@@ -91,29 +83,8 @@ async def restore_snapshot_file(service: Service, caller: Caller, request: Reque
 
 
 def _restore_response(result: RestoreResult, body: RestoreBody | None) -> JsonResponse[Restored]:
-    positions = sorted(result.positions.values())
-    said_history = body is not None and body.include_history is not None
-    answer: Restored = {
-        "dry_run": result.is_dry_run,
-        "runs_restored": result.runs,
-        "runs_continued": result.live_runs,
-        "runs_skipped": result.skipped_runs,
-        "runs_failed": result.failed_runs,
-        "runs_sealed": result.sealed_runs,
-        "events_restored": result.events,
-        "pauses_restored": result.pauses,
-        "limits_restored": result.limits,
-        "blobs_restored": result.blobs,
-        "aggregates_restored": result.aggregates,
-        "aggregates_skipped": result.skipped_aggregates,
-        "aggregates_failed": result.failed_aggregates,
-        "aggregate_events_restored": result.aggregate_events,
-        "memory_restored": result.refilled.get("memory", 0),
-        "left_out": left_out_json(result.left_out),
-        "warnings": [*result.warnings, *([NO_EFFECT] if said_history else [])],
-        "positions": positions,
-    }
-    return json_response(answer, headers=position_headers(*positions))
+    answer = restored_json(result, has_unused_field=body is not None and body.include_history is not None)
+    return json_response(answer, headers=position_headers(*answer["positions"]))
 
 
 def _accepts_gzip(request: Request) -> bool:

@@ -6,7 +6,7 @@ from starlette.responses import Response
 from loomlog.services.api.responses import JsonResponse, json_response
 from loomlog.services.api.service import Service
 from loomlog.services.api.ui_session import cleared_cookie, is_from_another_site, session_cookie
-from loomlog.services.application.answers.operators import LoginConfig
+from loomlog.services.application.answers.operators import LoginConfig, LoginIssuer
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.refusals import Refused
 
@@ -36,11 +36,21 @@ async def sign_out(service: Service, caller: Caller, request: Request) -> Respon
 
 
 async def get_login_config(service: Service, caller: Caller, request: Request) -> JsonResponse[LoginConfig]:
-    return json_response(
-        {
-            "login_origins": list(service.login_origins),
-            "open_mode": service.authenticator.open_mode,
-            "version": service.version,
-        },
-        headers=NO_STORE,
-    )
+    config: LoginConfig = {
+        "login_origins": list(service.login_origins),
+        "open_mode": service.authenticator.open_mode,
+        "version": service.version,
+    }
+    issuers = [
+        LoginIssuer(
+            name=name,
+            title=block.title or name,
+            page=bool(block.client_id),
+            issuer=block.issuer,
+            device_client_id=block.device_client_id,
+            scopes=list(block.login_scopes),
+        )
+        for name, block in service.configuration.issuers.items()
+        if block.client_id or block.device_client_id
+    ]
+    return json_response({**config, "issuers": issuers} if issuers else config, headers=NO_STORE)

@@ -4,7 +4,8 @@ An address of a page may hold any text, dots and slashes too (/ui/memory/a/b.jso
 addresses of their own below /ui/-/<build>/, and everything else is the index, unless the browser says that it wants a
 script, a style or an image. A file of another build answers 404: the page then loads itself again.
 
-`/ui?token=` and `/ui/logout` are links for people: they set and clear the cookie (ui_session.py), and redirect.
+`/ui?token=` and `/ui/logout` are links for people: they set and clear the cookie (ui_session.py), and redirect. So do
+`/ui/sign-in` and what an identity provider answers it with (ui_sign_in.py).
 
 Before: app.py, for every path below /ui that is no row of the table. After: services/web/static_files.py.
 """
@@ -19,6 +20,7 @@ from loomlog.services.api.request_start import begin_request
 from loomlog.services.api.responses import refusal_response
 from loomlog.services.api.service import Service
 from loomlog.services.api.ui_session import cleared_cookie, is_from_another_site, may_be_linked, session_cookie
+from loomlog.services.api.ui_sign_in import CALLBACK_PATH, SIGN_IN_PATH, begin_sign_in, finish_sign_in
 from loomlog.services.core.refusals import Refused
 from loomlog.services.web.static_files import StaticFile, WebPage
 
@@ -58,7 +60,10 @@ def build_page_app(service: Service) -> ASGIApp:
                 raise Refused("route_not_found", f"there is no web page here: {service.web_page_absence}")
             _check_method(method, path)
             if path in (PREFIX, "/ui/") and b"token=" in scope["query_string"]:
-                status, headers, body = _sign_in_by_link(service, request)
+                status, headers, body = await _sign_in_by_link(service, request)
+            elif path in (SIGN_IN_PATH, CALLBACK_PATH) and method == "GET":
+                act = begin_sign_in if path == SIGN_IN_PATH else finish_sign_in
+                status, headers, body = _redirect(*await act(service, request))
             elif path == LOGOUT_PATH:
                 status, headers, body = _sign_out_by_link(request)
             else:
@@ -190,7 +195,7 @@ def _allowed(path: str) -> str:
     return "GET, HEAD, POST" if path == LOGOUT_PATH else "GET, HEAD"
 
 
-def _sign_in_by_link(service: Service, request: Request) -> tuple[int, RawHeaders, bytes]:
+async def _sign_in_by_link(service: Service, request: Request) -> tuple[int, RawHeaders, bytes]:
     """Set the cookie and take the token out of the address. A link of another site signs no person in."""
     pairs = parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True)
     rest = urlencode([(name, value) for name, value in pairs if name != "token"])
@@ -198,21 +203,22 @@ def _sign_in_by_link(service: Service, request: Request) -> tuple[int, RawHeader
     cookie = ""
     if request.method == "GET" and may_be_linked(request) and tokens and not service.authenticator.open_mode:
         try:
-            service.authenticator.identify(f"Bearer {tokens[0]}")
+            await service.authenticator.authenticate(f"Bearer {tokens[0]}")
             cookie = session_cookie(request, tokens[0])
         except Refused:
             cookie = ""  # the page asks for a token
-    return _redirect(f"{PREFIX}?{rest}" if rest else PREFIX, cookie)
+    return _redirect(f"{PREFIX}?{rest}" if rest else PREFIX, [cookie] if cookie else [])
 
 
 def _sign_out_by_link(request: Request) -> tuple[int, RawHeaders, bytes]:
     may_clear = request.method == "GET" and not is_from_another_site(request)
-    return _redirect(PREFIX, cleared_cookie(request) if may_clear else "")
+    cookie = cleared_cookie(request) if may_clear else ""
+    return _redirect(PREFIX, [cookie] if cookie else [])
 
 
-def _redirect(place: str, cookie: str) -> tuple[int, RawHeaders, bytes]:
+def _redirect(place: str, cookies: Sequence[str]) -> tuple[int, RawHeaders, bytes]:
     headers = {**COMMON_HEADERS, "location": place, "cache-control": NEVER, "content-length": "0"}
-    return 303, _raw({**headers, "set-cookie": cookie} if cookie else headers), b""
+    return 303, [*_raw(headers), *((b"set-cookie", cookie.encode("latin-1")) for cookie in cookies)], b""
 
 
 def _raw(headers: Mapping[str, str]) -> RawHeaders:

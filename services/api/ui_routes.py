@@ -29,6 +29,6 @@ UI_ROUTES: tuple[Route, ...] = (
         path="/ui/login-config.json",
         access=PUBLIC,
         handler=ui_endpoints.get_login_config,
-        summary="Get what the sign-in page needs: whether a token is needed, and which pages may pass one on.",
+        summary="Get what the sign-in page and `loomlog login` need: ways to sign in, and pages that may pass a token.",
     ),
 )

@@ -31,6 +31,8 @@ from loomlog.services.core.refusals import Refused
 COOKIE = "loomlog_session"
 ORIGINAL_COOKIE = "loomcycle_session"
 """Name that clients of the reference send; it is read like ours and never set."""
+PENDING_COOKIE, PENDING_PATH, PENDING_S = "loomlog_sign_in", "/ui/sign-in", 600
+"""The cookie of a sign-in that waits for the provider, and the seconds that it may take."""
 COOKIE_BYTES_MAX = 3_800
 """Bytes of the cookie's value; browsers drop cookies of more than 4,096 bytes with name and attributes."""
 SAFE_CHARACTERS = "!#$&'()*+-./:<=>?@[]^_`{|}~"
@@ -51,7 +53,7 @@ PRIVATE_ENDINGS = (".localhost", ".internal")
 """Names that never belong to a site: RFC 6761, and ICANN's reservation of 2024 (host.docker.internal)."""
 
 
-def identify(service: Service, request: Request) -> Caller:
+async def identify(service: Service, request: Request) -> Caller:
     """Return the caller of a request. Raises Refused."""
     authenticator = service.authenticator
     headers = request.headers
@@ -64,7 +66,7 @@ def identify(service: Service, request: Request) -> Caller:
         if token:
             authorization = f"Bearer {token}"
             request.scope[BY_COOKIE] = True
-    return authenticator.identify(authorization)
+    return await authenticator.authenticate(authorization)
 
 
 def cookie_token(request: Request) -> str:
@@ -181,8 +183,38 @@ def _netloc(origin: str) -> str:
         return ""
 
 
-def _attributes(request: Request) -> str:
-    """Return the attributes of the cookie. It has no Domain, so that no other host gets it."""
+def pending_cookie(request: Request, sealed: str) -> str:
+    """Return the Set-Cookie header of a pending sign-in, with which the browser comes back; empty: of none."""
+    if len(sealed) > COOKIE_BYTES_MAX:
+        raise bad_request(f"the sign-in is too long for a cookie: {len(sealed)} of {COOKIE_BYTES_MAX} bytes")
+    lifetime_s = PENDING_S if sealed else 0
+    attributes = _attributes(request, same_site="Lax", path=PENDING_PATH)
+    return f"{_pending_name(request)}={sealed}; Max-Age={lifetime_s}{attributes}"
+
+
+def pending_sign_in(request: Request) -> str:
+    """Return the sealed sign-in of the browser; empty when there is none."""
+    return request.cookies.get(_pending_name(request), "")
+
+
+def public_origin(public_url: str, request: Request) -> str:
+    """Return the address of this API as the browser sees it: the configured one, or the one of the request."""
+    if public_url:
+        return public_url.rstrip("/")
+    return f"{'https' if is_https(request) else 'http'}://{request.headers.get('host', '')}"
+
+
+def is_https(request: Request) -> bool:
+    """Return whether the browser came by https, to us or to the proxy in front."""
     proto = request.headers.get("x-forwarded-proto", "").partition(",")[0].strip().lower()
-    secure = "; Secure" if "https" in (proto, request.scope.get("scheme")) else ""
-    return f"; HttpOnly; SameSite=Strict; Path=/{secure}"
+    return "https" in (proto, request.scope.get("scheme"))
+
+
+def _pending_name(request: Request) -> str:
+    return cookie_name(request.headers).replace(COOKIE, PENDING_COOKIE)
+
+
+def _attributes(request: Request, *, same_site: str = "Strict", path: str = "/") -> str:
+    """Return the attributes of a cookie. It has no Domain, so that no other host gets it."""
+    secure = "; Secure" if is_https(request) else ""
+    return f"; HttpOnly; SameSite={same_site}; Path={path}{secure}"

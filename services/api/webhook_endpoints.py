@@ -99,7 +99,7 @@ async def _either(
     is_receiver = await service.application.webhooks.find(name, word) is not None
     authorization = request.headers.get("authorization")
     try:
-        caller = identify(service, request)
+        caller = await identify(service, request)
         require_scope(caller, ADMIN)
     except Refused:
         if is_receiver:

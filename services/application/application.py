@@ -13,6 +13,7 @@ running next to its transport. Every transport identifies the caller with `gate`
     bulk      preview, act                      (one of those commands, for the runs of a filter)
     reads     run, agent, runs, transcript, stream
     run_states follow
+    run_feed  read, follow            (what happens to runs, from any cursor)
     memory_changes follow            (where memory has changed)
     audit     events, record
     partitions list                  (owners and take-overs)
@@ -49,7 +50,9 @@ from loomlog.connectors.configuration.model import DEFAULT_CURRENCY
 from loomlog.connectors.configuration.secret_registry import NO_SECRETS, SecretRegistry
 from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.errors import ConnectorError
+from loomlog.connectors.http.signed_callbacks import CallbackClient
 from loomlog.connectors.protocols import Blobs, LogAppender, LogRanges, LogTail
+from loomlog.connectors.storage.event_subscriptions import SubscriptionRows
 from loomlog.connectors.storage.postgres import PostgresReader
 from loomlog.connectors.storage.request_keys import RequestKeys
 from loomlog.connectors.storage.run_credentials import RunCredentials
@@ -75,6 +78,7 @@ from loomlog.services.application.definition_runs import DefinitionRuns, ReadMod
 from loomlog.services.application.definitions import Definitions
 from loomlog.services.application.dispatch import Dispatch
 from loomlog.services.application.errors import key_reused
+from loomlog.services.application.event_webhooks import EventWebhooks
 from loomlog.services.application.health.health_checks import EntityTables, HealthChecks
 from loomlog.services.application.log.access import LogAccess
 from loomlog.services.application.log.audits import AuditVerifications
@@ -100,6 +104,7 @@ from loomlog.services.application.runs.forks import Forks
 from loomlog.services.application.runs.interrupts import InterruptActions
 from loomlog.services.application.runs.start import RunStarts
 from loomlog.services.application.streaming.event_hub import EventHub
+from loomlog.services.application.streaming.run_feed import RunFeed
 from loomlog.services.application.streaming.run_states import RunStates
 from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.application.transfer.imports import RunImports
@@ -222,6 +227,8 @@ class Application:
         request_keys: RequestKeys | None = None,
         change_feed: ChangeFeed | None = None,
         log_access: LogAccess | None = None,
+        subscription_rows: SubscriptionRows | None = None,
+        private_hosts: tuple[str, ...] = (),
         entity_tables: Sequence[EntityTables] = (),
         run_tables: PostgresReader | None = None,
         currency: str = DEFAULT_CURRENCY,
@@ -229,7 +236,8 @@ class Application:
         """`families` None: those of the registry. `family_options`: what the configuration says of families, such as a
         ChannelOptions. `entity_commands` and `entity_reads` None: no transport offers families; `reads_beside`: of the
         further topic sets, for positions in their topics. `keys` None: content is not encrypted. `installation_key`
-        None: callbacks are not signed. `credentials` None: requests with credentials are refused. `change_feed` None:
+        None: callbacks are not signed. `subscription_rows` None: no events are sent to others; `private_hosts`: private
+        addresses to which they may be. `credentials` None: requests with credentials are refused. `change_feed` None:
         it is off. `log_access` None: no transport offers all topics. `entity_tables`: the rows that health is told of;
         these and `run_tables` have the problems of projections. `currency`: of prices.
         """
@@ -348,6 +356,7 @@ class Application:
         self._channels: ChannelServices | None = None
         self._channel_streams: ChannelStreams | None = None
         self._families: Sequence[FamilyServices] = ()
+        self.entity_reads = entity_reads
         self.directory: Directory | None = None
         self.quotas: Quotas | None = None
         self._webhooks: Webhooks | None = None
@@ -427,6 +436,19 @@ class Application:
         self.bulk = BulkActions(self.queries, self.control, clock_ms=clock_ms)
         self.audit_log = AuditLog(sources, ranges, codec, events_topic=topics.events, commands_topic=topics.commands)
         log_reads = self.audit_log.reads
+        self._event_webhooks: EventWebhooks | None = None
+        self.run_feed = RunFeed(sources, ranges, codec, log_reads, events_topic=topics.events)
+        if subscription_rows is not None and installation_key is not None:
+            self._event_webhooks = EventWebhooks(
+                subscription_rows,
+                installation_key,
+                CallbackClient(private_hosts=private_hosts),
+                self.run_feed,
+                private_hosts=private_hosts,
+                process=new_token(),
+                clock_ms=clock_ms,
+                new_token=new_token,
+            )
         self.dead_letters = DeadLetters(
             ranges, appender, codec, log_reads, clock_ms=clock_ms, request_token=repeatable(new_token, "dead letter")
         )
@@ -523,6 +545,11 @@ class Application:
         return self._health
 
     @property
+    def event_webhooks(self) -> EventWebhooks | None:
+        """Events that are sent to others; None without an installation key."""
+        return self._event_webhooks
+
+    @property
     def definitions(self) -> Definitions:
         """The agents that can be run."""
         assert self._definitions is not None, "this process was not given commands and reads of families"
@@ -590,6 +617,8 @@ class Application:
                 group.create_task(self.memory_changes.run(), name="memory changes")
                 if self._webhooks is not None:
                     group.create_task(run_until_cancelled(self.ingress_publisher, self._webhooks), name="webhooks")
+                if self._event_webhooks is not None:
+                    group.create_task(self._event_webhooks.run(), name="event webhooks")
                 for task in background_tasks:
                     group.create_task(_run_task(task))
         finally:

@@ -2,8 +2,9 @@
 
 Minted tokens and the tokens of users are found first, in the directory that this process folds from the log; then those
 of the files and the shared one, whose table belongs to a connector (connectors.configuration.principals: hashes,
-compared in constant time). What a caller may do is defined in the core (loomlog.services.core.access). They meet here,
-once for all transports. Unknown, expired and retired tokens are one refusal: it does not tell which it was.
+compared in constant time), and last those of identity providers (connectors.identity_providers). What a caller may do
+is defined in the core (loomlog.services.core.access). They meet here, once for all transports. All tokens that do not
+count are one refusal: it does not tell which it was.
 
 A transport asks `require_access` with the access that the operation declares, before it reads a request; use cases ask
 `require_scope` only for what depends on the content.
@@ -11,6 +12,7 @@ A transport asks `require_access` with the access that the operation declares, b
 Before: a transport passes the header. After: the use cases.
 """
 
+import time
 from collections.abc import Container
 from dataclasses import dataclass
 
@@ -21,6 +23,8 @@ from loomlog.connectors.configuration.principals import (
     bearer_token,
     find_principal,
 )
+from loomlog.connectors.errors import Transient
+from loomlog.connectors.identity_providers.providers import IdentityProviders
 from loomlog.schemas.records import replace
 from loomlog.services.core.access.decide import Caller, ResourceOwner, can_control, has_scope, may_call
 from loomlog.services.core.access.rules import Access
@@ -42,7 +46,15 @@ class Authenticator:
     directory: Directory | None = None
     """The minted tokens, once they are read."""
 
-    def __init__(self, table: TokenTable, *, restricts_operator_key: bool = False, has_minted: bool = False) -> None:
+    def __init__(
+        self,
+        table: TokenTable,
+        *,
+        restricts_operator_key: bool = False,
+        has_minted: bool = False,
+        providers: IdentityProviders | None = None,
+    ) -> None:
+        self.providers = providers or IdentityProviders({})
         self._table = table
         self._restricts_operator_key = restricts_operator_key
         self._has_minted = has_minted
@@ -54,9 +66,16 @@ class Authenticator:
     def open_mode(self) -> bool:
         return self._table.open_mode
 
+    async def authenticate(self, authorization: str | None) -> Caller:
+        """As identify, once the keys that the token of an identity provider needs were fetched. Raises Refused."""
+        if self.providers.by_name:
+            await self.providers.prepare(bearer_token(authorization))
+        return self.identify(authorization)
+
     def identify(self, authorization: str | None) -> Caller:
         """Return the caller of an Authorization header. Raises Refused: unauthorized, or identity_unavailable and
-        starting while it is not known whether a minted token is in force.
+        starting while it is not known whether a minted token is in force, or no key of the provider is known that the
+        token names.
         """
         text = bearer_token(authorization)
         if text and self.directory is not None and (token := self.directory.find(text)) is not None:
@@ -68,7 +87,9 @@ class Authenticator:
         caller = self._callers.get(principal)
         if caller is None:
             made = _to_caller(principal, open_mode=principal is OPEN_PRINCIPAL)
-            caller = self._callers[principal] = self._restricted(made, is_member=principal.is_member)
+            caller = self._restricted(made, is_member=principal.is_member)
+            if principal.expires_at_s is None:
+                self._callers[principal] = caller
         return caller
 
     def named(self, name: str) -> Caller | None:
@@ -84,6 +105,8 @@ class Authenticator:
 
     def is_in_force(self, caller: Caller) -> bool:
         """Whether the token of a caller still gives access; those of the files do until the process ends."""
+        if caller.expires_at_ms is not None and caller.expires_at_ms <= time.time() * 1000:
+            return False
         if not caller.token_id:
             return not (caller.legacy and self._is_shared_superseded)
         return self.directory is not None and self.directory.is_in_force(caller.token_id)
@@ -94,13 +117,23 @@ class Authenticator:
 
     def _principal(self, text: str) -> Principal | None:
         """Return the principal of the files, or the shared or open one. Raises Refused(starting)."""
-        principal = find_principal(self._table, text) if text else None
+        principal = (find_principal(self._table, text) or self._find_at_providers(text)) if text else None
         if principal is None and text and self._has_minted and self.directory is None:
             raise Refused("starting", "the tokens are not read yet; try again", retry_after_s=RETRY_SOON_S)
-        if self._table.open_mode:
+        if principal is None and self._table.open_mode:
             # A minted token that has ended does not become an administrator.
             return None if text.startswith(PREFIX) else OPEN_PRINCIPAL
         return None if principal is not None and principal.legacy and self._is_shared_superseded else principal
+
+    def _find_at_providers(self, text: str) -> Principal | None:
+        """Return the principal of a token of an identity provider. Raises Refused(identity_unavailable)."""
+        if not self.providers.by_name:
+            return None
+        try:
+            return self.providers.find_principal(text)
+        except Transient as error:
+            text = f"{error}, so its tokens cannot be checked; try again in a moment"
+            raise Refused("identity_unavailable", text, retry_after_s=int(error.retry_after_s or 1)) from error
 
     def _caller_of_token(self, token: Token) -> Caller:
         caller = Caller(
@@ -164,4 +197,5 @@ def _to_caller(principal: Principal, *, open_mode: bool) -> Caller:
         scopes=principal.scopes,
         legacy=principal.legacy,
         open_mode=open_mode,
+        expires_at_ms=None if principal.expires_at_s is None else principal.expires_at_s * 1000,
     )

@@ -24,6 +24,7 @@ from loomlog.connectors.crypto.signatures import PublicKey
 from loomlog.connectors.errors import ConnectorError, Permanent, Transient
 from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges, KafkaTail, open_tail
 from loomlog.connectors.protocols import Blobs
+from loomlog.connectors.storage.event_subscriptions import PostgresSubscriptionRows
 from loomlog.connectors.storage.postgres import PostgresOptions, PostgresReader, connect, open_reader
 from loomlog.connectors.storage.request_keys import PostgresRequestKeys
 from loomlog.connectors.storage.run_credentials import PostgresCredentialRows, RunCredentials
@@ -97,6 +98,8 @@ class Endpoints:
     client_limits: ClientLimits = field(default_factory=ClientLimits)
     installation_key: SecretKey | None = field(default=None, repr=False)
     """None: callbacks are not signed, and runs take no credentials."""
+    private_hosts: tuple[str, ...] = ()
+    """Hosts with private addresses to which events may be sent."""
     memory_changes_enabled: bool = True
     required_topics: Sequence[Topic] = field(default_factory=load_topics)
     """The topics of the installation, as topics.yaml has them."""
@@ -203,6 +206,8 @@ async def open_application(
             tails.append(tail_of_set)
         request_keys = PostgresRequestKeys(endpoints.postgres)
         stack.push_async_callback(request_keys.close)
+        subscription_rows = PostgresSubscriptionRows(endpoints.postgres)
+        stack.push_async_callback(subscription_rows.close)
         memory_index = await open_memory_index(endpoints.postgres, endpoints.installation_key)
         layer = Application(
             authenticator=authenticator,
@@ -228,6 +233,8 @@ async def open_application(
             family_options=family_options,
             secrets=secrets,
             request_keys=request_keys,
+            subscription_rows=subscription_rows,
+            private_hosts=endpoints.private_hosts,
             memory_index=memory_index,
             change_feed=SqlChangeFeed(opened_sets[0].reader, feed_schema(endpoints.read_model_prefix))
             if endpoints.memory_changes_enabled

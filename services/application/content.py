@@ -88,7 +88,9 @@ class ContentAccess:
         """Decrypt runs for display. Raises Refused."""
         if self.keys is None:
             return tuple(rows)
-        await self.wait_for_keys([text for row in rows for text in (row.error, row.metadata, row.parent_context)])
+        await self.wait_for_keys(
+            [text for row in rows for text in (row.error, row.metadata, row.parent_context, row.result)]
+        )
         return tuple([self._decrypt_run_row(row) for row in rows])
 
     async def decrypt_row(self, row: RunRow) -> RunRow:
@@ -115,7 +117,11 @@ class ContentAccess:
         if self.keys is None:
             return tuple(rows)
         await self.wait_for_keys(
-            [text for row in rows for text in (row.question, row.options, row.context, row.answer)]
+            [
+                text
+                for row in rows
+                for text in (row.question, row.options, row.context, row.answer, row.terms, row.votes)
+            ]
         )
         return tuple([self._decrypt_interrupt_row(row) for row in rows])
 
@@ -132,6 +138,7 @@ class ContentAccess:
             error=self.decrypt_text(row.error, row.tenant),
             metadata=self._decrypt_json(row.metadata, row.tenant),
             parent_context=self._decrypt_json(row.parent_context, row.tenant),
+            result=self.decrypt_text(row.result, row.tenant),
         )
 
     def _decrypt_interrupt_row(self, row: InterruptRow) -> InterruptRow:
@@ -140,6 +147,8 @@ class ContentAccess:
             options=self._decrypt_json(row.options, row.tenant),
             context=self._decrypt_value(row.context, row.tenant),
             answer=self._decrypt_value(row.answer, row.tenant),
+            terms=self._decrypt_json(row.terms, row.tenant),
+            votes=self._decrypt_json(row.votes, row.tenant),
         )
 
     def _decrypt_stored_frame(self, event: str, tenant: str) -> str:
@@ -169,6 +178,8 @@ class ContentAccess:
             and is_token(input_text, untrusted=False)
         ):
             opened["hook_acted"]["input"] = parse_input(opened["hook_acted"]["input"])
+        if isinstance(sealed := event.get("result"), str) and is_token(sealed, untrusted=False):
+            opened["result"] = parse_input(opened["result"])
         return opened
 
     def _decrypt_value(self, value: Any, tenant: str) -> Any:

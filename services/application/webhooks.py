@@ -370,6 +370,8 @@ class Webhooks:
         if outcome.status == "running":
             return WebhookReply(status=504, body={"error": "sync_timeout", **body})
         ending = {"agent_id": outcome.agent_id, "status": outcome.status, "final_text": outcome.final_text}
+        if outcome.result is not None:
+            ending["result"] = outcome.result
         return WebhookReply(status=200, body={**body, **ending})
 
     # --- operators ---------------------------------------------------------------------------------------------------

@@ -54,6 +54,13 @@ WAITING_REQUESTS = BoundedResource(
     limits=_bounds(4_000, 1_000, 100),
     reason="long polls, joins of batches and other requests that wait for minutes; a client needs one for each reader",
 )
+MCP_LONG_CALLS = BoundedResource(
+    name="long calls of MCP",
+    process="api",
+    where=("services/api/service.py",),
+    limits=_bounds(4_000, 1_000, 16),
+    reason="as many as existing servers take of one session, which counts as a principal here; cheap calls take none",
+)
 EVENT_STREAMS = BoundedResource(
     name="event streams",
     process="api",
@@ -152,6 +159,7 @@ _POSTGRES_WHY = "reached through requests, tool calls and partitions, which have
 RESOURCES: tuple[BoundedResource, ...] = (
     REQUESTS,
     WAITING_REQUESTS,
+    MCP_LONG_CALLS,
     EVENT_STREAMS,
     STARTED_STREAMS,
     HISTORIES,

@@ -170,6 +170,10 @@ class McpTool:
     """Fields that the tool sets."""
     answer: Callable[[Any], Any] | None = None
     """What the client gets of the answer; None: all of it."""
+    is_default: bool = False
+    """Whether it is meant by a call that names no `op`."""
+    has_own_tenant: bool = False
+    """Whether the field `tenant` is the caller's own unless the call names another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

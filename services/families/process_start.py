@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from loomlog.connectors.configuration.findings import ConfigurationError, ConfigurationFinding
+from loomlog.connectors.configuration.issuer_check import read_client_secrets
 from loomlog.connectors.configuration.load import ProcessConfiguration, load
 from loomlog.connectors.configuration.principals import build_token_table, is_loopback_listen_addr
 from loomlog.connectors.configuration.providers import build_providers, run_key_provider_ids, usable_provider_ids
@@ -82,8 +83,8 @@ def opens_by_default(loaded: ProcessConfiguration) -> bool:
     Without a token there is no access otherwise; on this machine alone, open access is what a first start needs.
     """
     settings = loaded.settings
-    has_tokens = bool(settings.auth_token or loaded.configuration.principals)
-    return settings.open_mode or (not has_tokens and is_loopback_listen_addr(settings.listen_addr))
+    has_tokens = bool(settings.auth_token or loaded.configuration.principals or loaded.configuration.issuers)
+    return settings.open_mode or (not has_tokens and all(map(is_loopback_listen_addr, settings.listen_addrs)))
 
 
 def check_definitions(loaded: ProcessConfiguration, environ: Mapping[str, str]) -> Sequence[ConfigurationFinding]:
@@ -132,8 +133,9 @@ def check_tiers_of_runtime(loaded: ProcessConfiguration, environ: Mapping[str, s
 
 
 def check_tokens(loaded: ProcessConfiguration, environ: Mapping[str, str]) -> Sequence[ConfigurationFinding]:
-    """Refuse tokens that are missing or held by two."""
+    """Refuse tokens that are missing or held by two, and a sign-in that lacks a secret."""
     build_token_table(loaded.configuration, loaded.settings, environ)
+    read_client_secrets(loaded.configuration.issuers, environ, has_key=bool(loaded.settings.secret_key))
     return ()
 
 

@@ -254,6 +254,7 @@ def build_effect_handlers(
             mask_results=redaction.mask_result if loaded.settings.redact_secrets else None,
             made_volumes=made_volumes,
             slots=ToolCallSlots(loaded.settings.tool_calls_per_process),
+            approval_rules=model_calls.approval_rules,
         ),
         SummaryCalls(
             model_calls,

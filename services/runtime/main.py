@@ -35,6 +35,7 @@ from loomlog.connectors.tools.remote_calls import RESULTS_TOPIC
 from loomlog.schemas.ids import fresh_token
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.families import FamilyProblem
+from loomlog.services.families.approvals import policy_of
 from loomlog.services.families.budget.accounts import BudgetAccounts
 from loomlog.services.families.channel.api import TOOL as CHANNEL_TOOL
 from loomlog.services.families.channel.services import ChannelServices
@@ -67,6 +68,7 @@ from loomlog.services.runtime.entity_hosting import host_entities
 from loomlog.services.runtime.models.budget_reservation import BudgetReservations
 from loomlog.services.runtime.models.previews import Previews
 from loomlog.services.runtime.resources import RuntimeResources, open_resources
+from loomlog.services.runtime.run.approval_notices import ApprovalNotices
 from loomlog.services.runtime.run.channel_waits import ChannelWaits
 from loomlog.services.runtime.run.context import RunContext
 from loomlog.services.runtime.run.family import RunFamily
@@ -214,6 +216,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         clock_ms=clock_ms,
     )
     resources.routing.definitions.versions = definitions
+    resources.routing.definitions.approval_policies.of_tenant = lambda tenant: replicas.state(policy_of(tenant))
     schedules = ScheduleReconciler(
         opening.get(ScheduleServices).arming,
         replicas,
@@ -258,6 +261,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         clock_ms=clock_ms,
     )
     replicas.on_event(PAUSE.name, system_channels.on_pause_event)
+    approval_notices = ApprovalNotices(opening.commands, clock_ms=clock_ms)
     previews = Previews(codec, appender, topic=topics.DELTAS_TOPIC, partitions=resources.partitions, term_of=term_of)
     effects = build_effect_handlers(
         loaded,
@@ -326,6 +330,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         end_actions=run_ends.actions,
         on_run_ended=on_run_ended,
         on_interruption=system_channels.on_interruption,
+        on_approval=approval_notices.on_decided,
     )
     dead_letters = _dead_letters(resources)
     webhooks = open_webhooks(
@@ -403,6 +408,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
             tasks.create_task(webhooks.run(), name="webhooks"),
             tasks.create_task(memory.run_ends.run(), name="memory of ended runs"),
             tasks.create_task(system_channels.run(), name="channels of the system"),
+            tasks.create_task(approval_notices.run(), name="webhooks of approvals"),
             *run_ends.start_tasks(tasks),
             tasks.create_task(memory.boot_entries.run(lambda: term_of(0) >= 0), name="entries of the files"),
             *resources.routing.start_tasks(tasks, is_active_prober=lambda: term_of(0) >= 0),

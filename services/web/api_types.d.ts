@@ -104,6 +104,11 @@ declare namespace Api {
     pin: DefinitionPin | null;
     system_prompt_blob: BlobRef | null;
     grants: AgentGrants | null;
+    approvals: ApprovalPolicy[];
+    output_schema: string;
+    output_schema_blob: BlobRef | null;
+    output_schema_sha256: string;
+    output_retries: number;
   }
   interface AgentDefinitionView {
     name: string;
@@ -194,6 +199,68 @@ declare namespace Api {
     batch: string;
     status: "applied";
     definitions: AppliedDefinition[];
+  }
+  interface Approval {
+    approval_id: string;
+    run_id: string;
+    agent: string;
+    user_id: string;
+    status: string;
+    tool: string;
+    arguments: string;
+    arguments_sha256: string;
+    question: string;
+    rule: string;
+    source: string;
+    reason: string;
+    groups: ApproverGroupRow[];
+    group: number;
+    votes: ApprovalVoteRow[];
+    may_approve: boolean;
+    created_at: string;
+    expires_at: string;
+    ended_at: string | null;
+  }
+  interface ApprovalApprove {
+    reason?: string;
+    arguments_sha256?: string;
+    surface?: string;
+  }
+  interface ApprovalDeny {
+    reason?: string;
+    surface?: string;
+  }
+  interface ApprovalPage {
+    approvals: Approval[];
+    total: number;
+    next: string | null;
+  }
+  interface ApprovalPolicy {
+    source: string;
+    sha256: string;
+    version: number;
+    text: string;
+    text_blob: BlobRef | null;
+    is_inherited: boolean;
+    agents: string[];
+  }
+  interface ApprovalVoteRow {
+    by: string;
+    approved: boolean;
+    reason: string;
+    surface: string;
+    at: string;
+  }
+  interface ApprovalVoted {
+    approval_id: string;
+    status: string;
+    approvals: number;
+  }
+  interface ApproverGroupRow {
+    subjects: string[];
+    scopes: string[];
+    approvals: number;
+    within_s: number;
   }
   interface Batch {
     results: SpawnResult[];
@@ -1229,6 +1296,15 @@ declare namespace Api {
     login_origins: string[];
     open_mode: boolean;
     version: string;
+    issuers?: LoginIssuer[];
+  }
+  interface LoginIssuer {
+    name: string;
+    title: string;
+    page: boolean;
+    issuer: string;
+    device_client_id: string;
+    scopes: string[];
   }
   interface MCPServerDefOperation {
     op: "create" | "fork" | "get" | "list" | "promote" | "rollback" | "retire" | "verify";
@@ -1546,6 +1622,8 @@ declare namespace Api {
     interactive?: boolean | null;
     sampling?: SamplingBody | null;
     compaction?: CompactionBody | null;
+    output_schema?: Record<string, any> | null;
+    output_retries?: number | null;
     idempotency_key?: string | null;
   }
   interface ModelAlias {
@@ -1686,6 +1764,42 @@ declare namespace Api {
     def_id: string;
     version: number;
     content_sha256: string;
+  }
+  interface PolicyRollBack {
+    version: number;
+  }
+  interface PolicySetInput {
+    rules: Record<string, any>[];
+    replaces?: number | null;
+  }
+  interface PolicyTest {
+    rules?: Record<string, any>[] | null;
+  }
+  interface PolicyTested {
+    run_id: string;
+    calls: TestedCall[];
+    allowed: number;
+    denied: number;
+    asked: number;
+    is_complete: boolean;
+  }
+  interface PolicyVersion {
+    version: number;
+    sha256: string;
+    rules: Record<string, any>[];
+    by: string;
+    at: string | null;
+    restores: number;
+  }
+  interface PolicyVersionRow {
+    version: number;
+    sha256: string;
+    by: string;
+    at: string;
+    restores: number;
+  }
+  interface PolicyVersions {
+    versions: PolicyVersionRow[];
   }
   interface PresetContent {
     name: string;
@@ -1941,6 +2055,8 @@ declare namespace Api {
     generated_at: string;
   }
   interface Run {
+    output_schema_sha256?: string;
+    result?: any;
     agent_id: string;
     run_id: string;
     session_id: string;
@@ -2018,6 +2134,8 @@ declare namespace Api {
     interactive?: boolean | null;
     sampling?: SamplingBody | null;
     compaction?: CompactionBody | null;
+    output_schema?: Record<string, any> | null;
+    output_retries?: number | null;
     idempotency_key?: string | null;
     on_complete?: EndHookBody[] | null;
   }
@@ -2320,6 +2438,7 @@ declare namespace Api {
     status: string;
     stop_reason: string | null;
     final_text: string;
+    result?: any;
     usage: FinalUsage | null;
     error: string | null;
     error_code: string | null;
@@ -2557,6 +2676,16 @@ declare namespace Api {
     tenant: string;
     users: number;
     runs: number;
+  }
+  interface TestedCall {
+    turn: number;
+    index: number;
+    tool: string;
+    outcome: string;
+    rule: string;
+    reason: string;
+    is_undecided: boolean;
+    recorded: string;
   }
   interface TierCascade {
     tier: string;
@@ -2918,6 +3047,15 @@ declare namespace Api {
     | ["GET", `/v1/_access/explain`, AccessExplained, any]
     | ["POST", `/v1/_agentdef`, DefinitionVersion | DefinitionVersions | DefinitionPromoted | DefinitionRolledBack | DefinitionRetired | DefinitionVerified, AgentDefOperation]
     | ["GET", `/v1/_agentdef/names`, DefinitionNames, any]
+    | ["GET", `/v1/_approvals`, ApprovalPage, any]
+    | ["GET", `/v1/_approvals/policy`, PolicyVersion, any]
+    | ["PUT", `/v1/_approvals/policy`, PolicyVersion, PolicySetInput]
+    | ["POST", `/v1/_approvals/policy/roll_back`, PolicyVersion, PolicyRollBack]
+    | ["POST", `/v1/_approvals/policy/test/${string}`, PolicyTested, PolicyTest]
+    | ["GET", `/v1/_approvals/policy/versions`, PolicyVersions, any]
+    | ["GET", `/v1/_approvals/${string}/${string}`, Approval, any]
+    | ["POST", `/v1/_approvals/${string}/${string}/approve`, ApprovalVoted, ApprovalApprove]
+    | ["POST", `/v1/_approvals/${string}/${string}/deny`, ApprovalVoted, ApprovalDeny]
     | ["GET", `/v1/_audit/checkpoints`, CheckpointList, any]
     | ["POST", `/v1/_audit/verify`, string, VerifyBody]
     | ["GET", `/v1/_callback`, AggregatePage, any]

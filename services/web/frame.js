@@ -195,7 +195,23 @@ function Away() {
     <p>This page asks again every two seconds. On the server's machine: <code>loomlog status</code> shows what runs, <code>loomlog up</code> starts it.</p></main>`;
 }
 
+/** What became of a sign-in with an identity provider, by the word of the address it came back to. @type {Record<string, string>} */
+const SIGN_IN_PROBLEMS = {
+  away: "The identity provider does not answer. Try again in a moment.",
+  denied: "The identity provider has not signed you in, or the sign-in was cancelled.",
+  refused: "The sign-in does not count here: it took too long, or your account has no access. The log of the server has the reason.",
+};
+
+function ProviderButtons() {
+  const issuers = (login.value?.issuers ?? []).filter((issuer) => issuer.page);
+  const to = here.value.path === "/login" ? "/ui" : location.pathname + location.search;
+  return issuers.map(
+    (issuer) => html`<${Button} key=${issuer.name} kind="primary" onClick=${() => location.assign(`/ui/sign-in?${new URLSearchParams({ issuer: issuer.name, to })}`)}>Sign in with ${issuer.title}<//>`,
+  );
+}
+
 function SignIn() {
+  const problem = SIGN_IN_PROBLEMS[here.value.query.get("problem") ?? ""];
   const [token, setToken] = useState("");
   const [error, setError] = useState("");
   const [isBusy, setBusy] = useState(false);
@@ -224,6 +240,8 @@ function SignIn() {
       <form class="card sign-in" onSubmit=${(event) => (event.preventDefault(), token.trim() && send(token.trim()))}>
         <${Mark} />
         <h1>Sign in to ${NAME}</h1>
+        ${problem ? html`<p class="problem" role="alert">${problem}</p>` : null}
+        <${ProviderButtons} />
         <label for="token">Token</label>
         <input id="token" type="password" autocomplete="current-password" autofocus value=${token} onInput=${(event) => setToken(event.currentTarget.value)} aria-describedby="token-help" aria-invalid=${error ? "true" : undefined} />
         ${error ? html`<p class="problem" role="alert">${error}</p>` : null}

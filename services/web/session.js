@@ -13,7 +13,7 @@ const INCLUDES = {
 
 /** The caller as GET /v1/_me says it; null while unknown or signed out. */
 export const me = signal(/** @type {Api.Me | null} */ (null));
-export const login = signal(/** @type {{login_origins: string[], open_mode: boolean} | null} */ (null));
+export const login = signal(/** @type {Api.LoginConfig | null} */ (null));
 
 /**
  * Whether the caller holds a scope, or all of several with spaces between, by which pages and buttons are shown; "": anybody. Isolated users

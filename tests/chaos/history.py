@@ -199,6 +199,8 @@ class Story:
                 call = self._call(event)
                 if call is not None and (not call.waits or call.outcome):
                     self._complain("order", event, "reports to a call that does not wait")
+            case "ApprovalDecided" | "ApprovalGiven" | "ApprovalEscalated":
+                pass  # the fold checks them: a call without an approval quarantines its run
             case "InterruptionOpened" | "PersonNotified":
                 self._person_asked(event)
             case "InterruptionClosed":

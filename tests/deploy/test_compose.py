@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 TEXT = (DEPLOY / "compose.yaml").read_text()
 COMPOSE: dict[str, Any] = yaml.safe_load(TEXT)
-OURS = ("topics", "api", "runtime", "projector", "auditor", "insights")
+OURS = ("topics", "api", "grpc", "runtime", "projector", "auditor", "insights")
 
 
 def example() -> dict[str, str]:
@@ -53,9 +53,12 @@ def test_secrets_have_no_default() -> None:
         assert forms == {":?set it in deploy/.env"}
 
 
-def test_only_the_api_can_be_reached_and_only_from_this_machine() -> None:
+def test_only_api_and_grpc_can_be_reached_and_only_from_this_machine() -> None:
     published = {name: service["ports"] for name, service in COMPOSE["services"].items() if "ports" in service}
-    assert published == {"api": ["127.0.0.1:${API_PORT:-8787}:8787"]}
+    assert published == {
+        "api": ["127.0.0.1:${API_PORT:-8787}:8787"],
+        "grpc": ["127.0.0.1:${GRPC_PORT:-8788}:8788"],
+    }
 
 
 @pytest.mark.parametrize("name", OURS)
@@ -69,7 +72,7 @@ def test_our_processes_have_minimal_privileges(name: str) -> None:
 
 def test_every_service_with_a_health_endpoint_has_a_healthcheck() -> None:
     checked = {name for name, service in COMPOSE["services"].items() if "test" in service.get("healthcheck", {})}
-    assert checked == {"redpanda", "postgres", "api", "insights", "runtime"}
+    assert checked == {"redpanda", "postgres", "api", "grpc", "insights", "runtime"}
     for name in ("projector", "auditor"):
         assert COMPOSE["services"][name]["restart"] == "unless-stopped"
 
@@ -85,7 +88,7 @@ def test_the_api_asks_insights_where_it_listens() -> None:
 
 def test_the_auditor_needs_its_profile_and_only_it_gets_the_key() -> None:
     profiles = {name: service["profiles"] for name, service in COMPOSE["services"].items() if "profiles" in service}
-    assert profiles == {"auditor": ["audit"]}, "without a key it would be restarted for ever"
+    assert profiles == {"auditor": ["audit"], "grpc": ["grpc"]}, "without a key it would be restarted for ever"
     services_with_key = {name for name in OURS if "LOOMLOG_AUDIT_KEY" in COMPOSE["services"][name]["environment"]}
     assert services_with_key == {"auditor"}
 

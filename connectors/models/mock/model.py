@@ -13,6 +13,8 @@
     mock-memory     uses memory in a way that can be checked afterwards (memory.py)
     and five more   that use memory, channels, evaluations and MCP tools (circuit.py)
 
+With an output schema the final answer is a record that meets it (record.py).
+
 A script keeps no state: its position is the number of tool results after the last user text (of all, in mock_circuit),
 so any process can continue any run. All randomness comes from the call id (ids of tool calls, payloads, failures,
 jitter): the same attempt repeated returns the same turn, another attempt may differ.
@@ -31,7 +33,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from loomlog.connectors.errors import Permanent, Transient
-from loomlog.connectors.models.mock import circuit, memory, reviewer
+from loomlog.connectors.models.mock import circuit, memory, record, reviewer
 from loomlog.connectors.models.mock.script import ScriptedCall, ScriptTurn, last_user_text, results_since_user
 from loomlog.connectors.protocols import Capabilities, ModelItem, ModelRequest, Reply, TextDelta
 from loomlog.schemas.conversation import Message, TextBlock, ToolResultBlock, ToolUseBlock
@@ -104,10 +106,13 @@ class MockModel:
                 kind="context_exceeded",
                 status=400,
             )
-        if script is reviewer.turn:
+        if record.answers_again(request):
+            turn = ScriptTurn()
+        elif script is reviewer.turn:
             turn = await asyncio.to_thread(script, request)  # reads up to a megabyte of tool results
         else:
             turn = script(request)
+        turn = record.with_record(request, turn)
         latency_s = self._latency_s(request.call_id, characters)
         if latency_s:
             wait_s = 0.0

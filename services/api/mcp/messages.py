@@ -39,7 +39,14 @@ HTTP_STATUS: Mapping[int, int] = {
 REVISION_KEY = "io.modelcontextprotocol/protocolVersion"
 CAPABILITIES_KEY = "io.modelcontextprotocol/clientCapabilities"
 SERVER_KEY = "io.modelcontextprotocol/serverInfo"
-NAMED_BY: Mapping[str, str] = {"tools/call": "name", "tasks/get": "taskId", "tasks/cancel": "taskId"}
+TASKS, EVENTS = "io.modelcontextprotocol/tasks", "io.modelcontextprotocol/events"
+"""Extensions of the stateless era."""
+NAMED_BY: Mapping[str, str] = {
+    "tools/call": "name",
+    "tasks/get": "taskId",
+    "tasks/update": "taskId",
+    "tasks/cancel": "taskId",
+}
 """Parameter that the header Mcp-Name repeats, by method."""
 
 RequestId = str | int
@@ -54,11 +61,36 @@ class RpcError(Exception):
 
 
 class Message(NamedTuple):
-    """A request, or a notification, which has no id."""
+    """A request; a notification, which has no id; or the client's answer to a request of ours, without a method."""
 
     id: RequestId | None
     method: str
     params: Mapping[str, Any]
+    result: Mapping[str, Any] | None = None
+    """The client's answer; None when it could not give one."""
+
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        """What the protocol itself says in the parameters."""
+        meta = self.params.get("_meta")
+        return meta if isinstance(meta, Mapping) else {}
+
+    @property
+    def capabilities(self) -> Mapping[str, Any]:
+        """What the client of a stateless request can do."""
+        capabilities = self.meta.get(CAPABILITIES_KEY)
+        return capabilities if isinstance(capabilities, Mapping) else {}
+
+    def has_extension(self, name: str) -> bool:
+        """Return whether the client of a stateless request knows an extension."""
+        extensions = self.capabilities.get("extensions")
+        return isinstance(extensions, Mapping) and name in extensions
+
+    def require_extension(self, name: str) -> None:
+        """Raise RpcError(MISSING_CAPABILITY) unless the client knows the extension."""
+        if not self.has_extension(name):
+            data: dict[str, Any] = {"requiredCapabilities": {"extensions": {name: {}}}}
+            raise RpcError(MISSING_CAPABILITY, f"the client has not declared {name}", data=data, request_id=self.id)
 
 
 def parse_message(raw: bytes) -> Message:
@@ -74,6 +106,9 @@ def parse_message(raw: bytes) -> Message:
     request_id, method, params = body.get("id"), body.get("method"), body.get("params", {})
     if "id" in body and (isinstance(request_id, bool) or not isinstance(request_id, str | int)):
         raise RpcError(INVALID_REQUEST, "id: expected text or a whole number")
+    if method is None and request_id is not None and ("result" in body or "error" in body):
+        answer = body.get("result")
+        return Message(request_id, "", {}, answer if isinstance(answer, dict) else None)
     if not isinstance(method, str):
         raise RpcError(INVALID_REQUEST, "method: expected text", request_id=request_id)
     if params is None:

@@ -1,7 +1,7 @@
 """Methods of MCP: what a message asks for, whichever way it came.
 
     initialize, ping, notifications/*     the handshake era
-    server/discover                       the stateless era
+    server/discover, tasks/*, events/*    the stateless era
     tools/list, tools/call                both
 
 A tool that fails is a result with `isError`, which a model can act on; a code whose row of the error table says
@@ -16,24 +16,34 @@ from typing import Any, Protocol
 
 import msgspec
 import orjson
+from msgspec import UNSET
 
+from loomlog.services.api.mcp.calls import current_call
 from loomlog.services.api.mcp.messages import (
+    EVENTS,
     HANDSHAKE_REVISIONS,
+    INTERNAL_ERROR,
     INVALID_PARAMETERS,
     NO_SUCH_METHOD,
     NOT_PERMITTED,
     SERVER_KEY,
     STATELESS_REVISIONS,
+    TASKS,
     Message,
     RpcError,
     agree_revision,
 )
 from loomlog.services.api.mcp.operations import OPERATIONS as MCP_OPERATIONS
+from loomlog.services.api.mcp.operations import SPAWN_RUN
+from loomlog.services.api.mcp.questions import input_requests
+from loomlog.services.api.mcp.tasks import METHODS as TASK_METHODS
+from loomlog.services.api.mcp.tasks import START as START_TASK
+from loomlog.services.api.mcp.tasks import TaskView, task_json
 from loomlog.services.api.mcp.tools import McpTools, Target
 from loomlog.services.application.operations import product_operations
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.error_codes import ERRORS
-from loomlog.services.core.operations import Answer, AnyOperation
+from loomlog.services.core.operations import Answer, AnyOperation, Effect
 from loomlog.services.core.refusals import Refused
 from loomlog.services.families.registry import all_tools
 
@@ -80,15 +90,28 @@ class McpServer:
     def discover(self) -> dict[str, Any]:
         """Return what a client of the stateless era asks first."""
         return {
-            **self._complete(cached=True),
+            **self.complete(is_cached=True),
             "supportedVersions": [*STATELESS_REVISIONS, *reversed(HANDSHAKE_REVISIONS)],
-            "capabilities": {"tools": {}},
+            "capabilities": {"tools": {}, "extensions": {TASKS: {}, EVENTS: {}}},
             "instructions": INSTRUCTIONS,
         }
 
     def list_tools(self, caller: Caller, *, is_stateless: bool) -> dict[str, Any]:
         """Return the tools that the caller may call; there is one page."""
-        return {"tools": list(self._tools.list(caller)), **(self._complete(cached=True) if is_stateless else {})}
+        return {"tools": list(self._tools.list(caller)), **(self.complete(is_cached=True) if is_stateless else {})}
+
+    def is_run(self, message: Message) -> bool:
+        """Return whether a tools/call starts a run and waits for it."""
+        return message.params.get("name") == SPAWN_RUN.mcp[0].tool
+
+    def is_long(self, message: Message, caller: Caller) -> bool:
+        """Return whether a tools/call may wait for a long time; one that is wrong does not."""
+        if self.is_run(message) and message.has_extension(TASKS):
+            return False
+        try:
+            return self.find_tool(message, caller).operation.effect is Effect.WAIT
+        except (RpcError, LookupError):
+            return False
 
     def find_tool(self, message: Message, caller: Caller) -> Target:
         """Return what a tools/call asks for."""
@@ -105,21 +128,45 @@ class McpServer:
     async def call_tool(
         self, message: Message, caller: Caller, requests: Requests, *, is_stateless: bool
     ) -> dict[str, Any]:
-        """Return the result of a tool; one that is refused or fails has `isError`."""
-        more = self._complete(cached=False) if is_stateless else {}
+        """Return the result of a tool; one that is refused or fails has `isError`.
+
+        In the stateless era it may be a task, or what the tool needs from the client's user first.
+        """
+        more = self.complete() if is_stateless else {}
         try:
             target = self.find_tool(message, caller)
+            if target.operation == SPAWN_RUN and message.has_extension(TASKS):
+                started = await requests.request(START_TASK, caller, target.fields)
+                return {**more, **task_json(started.value), "resultType": "task"}
             answer = await requests.request(target.operation, caller, target.fields)
         except LookupError as error:
             return {**_failure(str(error), {"code": "invalid_request"}), **more}
         except Refused as refused:
             return {**refused_result(refused, message), **more}
+        under_way = current_call.get()
+        if under_way is not None and under_way.is_stopped_by_question:
+            questions = {"inputRequests": input_requests(under_way.open_questions), "requestState": under_way.run_id}
+            return {**more, **questions, "resultType": "input_required"}
         value = answer.value if target.row.answer is None else target.row.answer(answer.value)
         return {**success(value), **more}
 
-    def _complete(self, *, cached: bool) -> dict[str, Any]:
+    async def call_task_method(self, message: Message, caller: Caller, requests: Requests) -> dict[str, Any]:
+        """Return the answer to tasks/get, tasks/update or tasks/cancel."""
+        message.require_extension(TASKS)
+        operation = TASK_METHODS[message.method]
+        fields = {name: value for name, value in message.params.items() if name != "_meta"}
+        try:
+            value = (await requests.request(operation, caller, fields)).value
+        except Refused as refused:
+            raise refused_request(refused, message) from refused
+        if not isinstance(value, TaskView):
+            return self.complete()
+        task = task_json(value)
+        return {**self.complete(), **task, **({} if value.outcome is UNSET else {"result": success(value.outcome)})}
+
+    def complete(self, *, is_cached: bool = False) -> dict[str, Any]:
         """Return what every result of the stateless era says."""
-        caching = {"ttlMs": LIST_TTL_MS, "cacheScope": "private"} if cached else {}
+        caching = {"ttlMs": LIST_TTL_MS, "cacheScope": "private"} if is_cached else {}
         return {"resultType": "complete", "_meta": {SERVER_KEY: self._server}, **caching}
 
 
@@ -130,6 +177,15 @@ def refused_result(refused: Refused, message: Message) -> dict[str, Any]:
         code = NOT_PERMITTED if row.http in (401, 403) else row.jsonrpc
         raise RpcError(code, refused.message, data={"code": refused.code}, request_id=message.id)
     return _failure(refused.message, {**refused.details, "code": refused.code})
+
+
+def refused_request(refused: Refused, message: Message) -> RpcError:
+    """Return a refusal as the error of a method that is no tool."""
+    row = ERRORS.get(refused.code)
+    code = INTERNAL_ERROR if row is None else NOT_PERMITTED if row.http in (401, 403) else row.jsonrpc
+    if refused.code in ("not_found", "unknown_agent_id"):
+        code = INVALID_PARAMETERS
+    return RpcError(code, refused.message, data={**refused.details, "code": refused.code}, request_id=message.id)
 
 
 def unknown_method(message: Message) -> RpcError:

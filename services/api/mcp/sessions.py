@@ -31,6 +31,8 @@ class Session(msgspec.Struct, frozen=True, array_like=True):
     nonce: str
     has_run_events: bool = False
     """The client wants the events of the runs that it starts."""
+    has_elicitation: bool = False
+    """The client can put a question to its user."""
 
 
 class Sessions:
@@ -41,9 +43,12 @@ class Sessions:
         self._key = key or SecretKey(keys=(os.urandom(32),))
         self._clock_ms = clock_ms
 
-    def begin(self, revision: str, tenant: str, subject: str, *, has_run_events: bool) -> str:
+    def begin(
+        self, revision: str, tenant: str, subject: str, *, has_run_events: bool, has_elicitation: bool = False
+    ) -> str:
         """Return the id of a new session."""
-        session = Session(revision, tenant, subject, self._clock_ms(), os.urandom(9).hex(), has_run_events)
+        nonce = os.urandom(9).hex()
+        session = Session(revision, tenant, subject, self._clock_ms(), nonce, has_run_events, has_elicitation)
         sealed = self._key.encrypt(msgspec.msgpack.encode(session), PURPOSE)
         return base64.urlsafe_b64encode(sealed).decode().rstrip("=")
 

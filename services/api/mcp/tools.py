@@ -58,7 +58,7 @@ class McpTools:
             return None
         (operation, row), fields = rows[0], dict(arguments)
         if row.op:
-            op = fields.pop(OPERATION, None)
+            op = fields.pop(OPERATION, next((one.op for _, one in rows if one.is_default), None))
             by_op = {one.op: (declared, one) for declared, one in rows}
             if op not in by_op:
                 raise LookupError(f"op: expected one of {', '.join(by_op)}, not {str(op)[:60]!r}")
@@ -70,6 +70,8 @@ class McpTools:
             for key, value in fields.items()
             if value is not None or named.get(key, key) in required_fields(operation.input)
         }
+        if row.has_own_tenant:
+            present = {"tenant": caller.tenant, **present}
         return Target(operation, {**_own_scope(known, present, caller), **row.fixed}, row)
 
 
@@ -110,7 +112,7 @@ def _describe(name: str, rows: Sequence[tuple[AnyOperation, McpTool]], descripti
                 OPERATION: {"type": "string", "enum": list(fields), "description": "What to do."},
                 **merged_fields(fields),
             },
-            "required": [OPERATION],
+            **({} if any(one.is_default for _, one in rows) else {"required": [OPERATION]}),
         }
     else:
         whole = input_schema(operation.input)

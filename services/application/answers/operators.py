@@ -54,12 +54,26 @@ class Me(TypedDict):
     capabilities: Capabilities
 
 
+class LoginIssuer(TypedDict):
+    """An identity provider with which people sign in. `page`: in the web page. `device_client_id`: the client of
+    `loomlog login`; empty: it cannot.
+    """
+
+    name: str
+    title: str
+    page: bool
+    issuer: str
+    device_client_id: str
+    scopes: list[str]
+
+
 class LoginConfig(TypedDict):
-    """What the sign-in page needs before anybody is signed in."""
+    """What the sign-in page and `loomlog login` need before anybody is signed in."""
 
     login_origins: list[str]
     open_mode: bool
     version: str
+    issuers: NotRequired[list[LoginIssuer]]
 
 
 class ProviderModels(TypedDict):

@@ -7,7 +7,7 @@ Before: handlers and endpoints, of which mypy checks the literals. After: servic
 """
 
 from collections.abc import Mapping
-from typing import Literal, NotRequired
+from typing import Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
@@ -180,6 +180,8 @@ class SpawnResult(TypedDict):
     status: str
     stop_reason: str | None
     final_text: str
+    result: NotRequired[Any]
+    """The record of a run with an output schema."""
     usage: FinalUsage | None
     error: str | None
     error_code: str | None

@@ -17,7 +17,13 @@ from loomlog.services.application import limits
 from loomlog.services.application.answers.state_files import State
 from loomlog.services.application.runs.forks import INTEGER_FIELDS, ForkRequest
 from loomlog.services.application.runs.requests import BEARER_TOKEN, CREDENTIAL_NAME, RunRequest
-from loomlog.services.core.run.limits import AUTO_PCT, KEEP_LAST_MAX, TARGET_PCT
+from loomlog.services.core.run.limits import (
+    AUTO_PCT,
+    KEEP_LAST_MAX,
+    OUTPUT_RETRIES_DEFAULT,
+    OUTPUT_RETRIES_MAX,
+    TARGET_PCT,
+)
 from loomlog.services.families.budget.limits import AMOUNT_MAX
 
 STRICT_CONFIG = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
@@ -135,6 +141,18 @@ class MessageBody(Body):
     interactive: bool | None = Field(None, description="Park at the end of a turn instead of completing.")
     sampling: SamplingBody | None = None
     compaction: CompactionBody | None = None
+    output_schema: dict[str, Any] | None = Field(
+        None,
+        description="JSON Schema of the final answer, at most 64 KiB, an object at its top: the run ends with a record "
+        "that meets it, or fails with output_invalid. Instead of the agent's.",
+    )
+    output_retries: int | None = Field(
+        None,
+        ge=0,
+        le=OUTPUT_RETRIES_MAX,
+        description=f"How often the model may correct an answer that does not meet the schema; as the agent's if "
+        f"absent, which is {OUTPUT_RETRIES_DEFAULT} by default.",
+    )
     idempotency_key: str | None = Field(
         None,
         min_length=1,
@@ -297,6 +315,8 @@ def to_run_request(body: MessageBody, *, idempotency_key: str, traceparent: str)
         run_timeout_s=body.run_timeout_seconds or 0,
         sampling=None if body.sampling is None else _to_sampling(body.sampling),
         compaction=None if body.compaction is None else _to_compaction(body.compaction),
+        output_schema=body.output_schema,
+        output_retries=body.output_retries,
         on_complete=tuple(hook.model_dump(exclude_none=True) for hook in (named.on_complete if named else None) or ()),
         web_search_filter=body.web_search_filter or "",
         idempotency_key=idempotency_key or body.idempotency_key or "",

@@ -15,7 +15,17 @@ from loomlog.services.application.answers.erasure import ErasureResult, KeysRewr
 from loomlog.services.application.operations.fields import Reason
 from loomlog.services.core.access.rules import requires
 from loomlog.services.core.access.scopes import ADMIN
-from loomlog.services.core.operations import PRINTABLE, AnyOperation, Effect, Http, Input, NoInput, Operation, Tag
+from loomlog.services.core.operations import (
+    PRINTABLE,
+    AnyOperation,
+    Effect,
+    Http,
+    Input,
+    McpTool,
+    NoInput,
+    Operation,
+    Tag,
+)
 
 TAG = Tag(name="Erasure", description="Encrypted content of a subject, and its erasure.")
 BODY_BYTES_MAX = 64 * 1024
@@ -60,6 +70,7 @@ REPORT = Operation(
     effect=Effect.READ,
     tag=TAG,
     unavailable_code="log_unavailable",
+    mcp=(McpTool(tool="erasure", op="report", is_default=True, has_own_tenant=True),),
 )
 LIST_SUBJECTS = Operation(
     name="erasure.list_subjects",
@@ -91,6 +102,7 @@ ERASE = Operation(
             example={"subject": "ada", "dry_run": True},
         ),
     ),
+    mcp=(McpTool(tool="erasure", op="execute", has_own_tenant=True),),
 )
 REWRAP = Operation(
     name="erasure.rewrap_keys",

@@ -12,7 +12,7 @@ from loomlog.services.application.answers.runs import InterruptList, InterruptRe
 from loomlog.services.application.operations.fields import Cursor, EndUser, Limit, RunId
 from loomlog.services.core.access.rules import own_data
 from loomlog.services.core.access.scopes import RUNS_CREATE, RUNS_READ
-from loomlog.services.core.operations import AnyOperation, Effect, Http, Input, Operation, Tag
+from loomlog.services.core.operations import AnyOperation, Effect, Http, Input, McpTool, Operation, Tag
 
 TAG = Tag(name="Interrupts", description="Questions of runs to people.")
 Status = Annotated[
@@ -69,6 +69,7 @@ RESOLVE = Operation(
             example={"answer": "yes", "resolved_by": "ada"},
         ),
     ),
+    mcp=(McpTool(tool="interruption_resolve"),),
 )
 LIST_OF_RUN = Operation(
     name="interrupt.list_of_run",

@@ -25,7 +25,7 @@ from loomlog.services.application.log.json_types import HealthReport
 from loomlog.services.application.operations.fields import PROCESS_TAG
 from loomlog.services.core.access.rules import ANY_CALLER, own_data, requires
 from loomlog.services.core.access.scopes import ADMIN, RUNS_READ, TENANT_READ
-from loomlog.services.core.operations import AnyOperation, Effect, Http, Input, NoInput, Operation, Tag
+from loomlog.services.core.operations import AnyOperation, Effect, Http, Input, McpTool, NoInput, Operation, Tag
 
 AGENT_TAG = Tag(name="Agents", description="The agents that may be run, and their definitions.")
 CONFIGURATION_TAG = Tag(name="Configuration", description="Configuration layers and settings.")
@@ -54,6 +54,7 @@ GET_CALLER = Operation(
     tag=PROCESS_TAG,
     unavailable_code=UNAVAILABLE,
     http=(Http(route="GET /v1/_me", id="get_caller", takes_tenant=False),),
+    mcp=(McpTool(tool="context", op="self"),),
 )
 GET_INSIGHTS = Operation(
     name="installation.get_insights",
@@ -127,6 +128,7 @@ PROBE_PROVIDERS = Operation(
     tag=PROCESS_TAG,
     unavailable_code="log_unavailable",
     http=(Http(route="POST /v1/_resolve/probe", id="probe_providers", takes_tenant=False),),
+    mcp=(McpTool(tool="resolve_probe"),),
 )
 GET_HEALTH_REPORT = Operation(
     name="installation.check_health",
@@ -149,6 +151,7 @@ LIST_RUNNABLE_AGENTS = Operation(
     tag=AGENT_TAG,
     unavailable_code=UNAVAILABLE,
     http=(Http(route="GET /v1/_runnable-agents", id="list_runnable_agents", takes_tenant=False),),
+    mcp=(McpTool(tool="context", op="agents"),),
 )
 GET_RUNNABLE_AGENT = Operation(
     name="agent.get_runnable",

@@ -22,6 +22,7 @@ from loomlog.services.application.queries.run_filters import (
 from loomlog.services.application.queries.run_json import run_json
 from loomlog.services.application.runs.compactions import NOOP
 from loomlog.services.application.runs.requests import check_user_id
+from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.operations import Answer, Call, Handlers
 from loomlog.services.core.times import parse_time_ms
 
@@ -53,6 +54,7 @@ class RunHandlers:
             api.PAUSE: self.pause,
             api.RESUME: self.resume,
             api.COMPACT: self.compact,
+            api.COMPACT_BY_HANDLE: self.compact_by_handle,
             api.QUARANTINE: self.quarantine,
             api.RELEASE: self.release,
             api.APPLY_TO_MANY: self.apply_to_many,
@@ -176,8 +178,14 @@ class RunHandlers:
         return Answer(value=answer, positions=(held.position,))
 
     async def compact(self, call: Call[api.RunReason]) -> Answer[answers.Compacted]:
-        asked = call.input
-        result = await self._application.compactions.compact(call.principal, asked.run_id, asked.reason or "")
+        return await self._compact(call.principal, call.input.run_id, call.input.reason)
+
+    async def compact_by_handle(self, call: Call[api.RunHandleReason]) -> Answer[answers.Compacted]:
+        row = await self._application.queries.row_of_handle(call.principal, call.input.agent_id)
+        return await self._compact(call.principal, row.run_id, call.input.reason)
+
+    async def _compact(self, caller: Caller, run_id: str, reason: str | None) -> Answer[answers.Compacted]:
+        result = await self._application.compactions.compact(caller, run_id, reason or "")
         answer: answers.Compacted = {
             "run_id": result.run_id,
             "compacted": result.applied != NOOP,

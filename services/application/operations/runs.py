@@ -251,6 +251,13 @@ class RunReason(Input, frozen=True, kw_only=True):
     reason: Reason = None
 
 
+class RunHandleReason(Input, frozen=True, kw_only=True):
+    """The run of a handle, and the reason of what is done with it."""
+
+    agent_id: Handle
+    reason: Reason = None
+
+
 class RunResume(Input, frozen=True, kw_only=True):
     """A run whose pause is lifted."""
 
@@ -414,6 +421,17 @@ COMPACT = Operation(
         ),
     ),
 )
+COMPACT_BY_HANDLE = Operation(
+    name="run.compact_by_handle",
+    summary="Replace the older part of the conversation of a handle's newest run by a summary; it must be parked.",
+    input=RunHandleReason,
+    output=Compacted,
+    access=own_data(RUNS_CREATE),
+    effect=Effect.WAIT,
+    tag=TAG,
+    unavailable_code="log_unavailable",
+    mcp=(McpTool(tool="compact_run"),),
+)
 QUARANTINE = Operation(
     name="run.quarantine",
     summary="Quarantine a run until it is released; its calls are cancelled, other runs are not affected.",
@@ -487,6 +505,7 @@ RUN_OPERATIONS: tuple[AnyOperation, ...] = (
     PAUSE,
     RESUME,
     COMPACT,
+    COMPACT_BY_HANDLE,
     QUARANTINE,
     RELEASE,
     APPLY_TO_MANY,

@@ -12,7 +12,17 @@ from loomlog.services.application.answers.state_files import StateFileList
 from loomlog.services.application.queries.json_types import StateFile
 from loomlog.services.core.access.rules import requires
 from loomlog.services.core.access.scopes import ADMIN
-from loomlog.services.core.operations import AnyOperation, Effect, Http, Input, NoInput, NoOutput, Operation, Tag
+from loomlog.services.core.operations import (
+    AnyOperation,
+    Effect,
+    Http,
+    Input,
+    McpTool,
+    NoInput,
+    NoOutput,
+    Operation,
+    Tag,
+)
 
 TAG = Tag(name="State files", description="Everything of an installation as one file, and its restore.")
 BODY_BYTES_MAX = 64 * 1024
@@ -61,6 +71,7 @@ CREATE = Operation(
             example={"label": "before the upgrade"},
         ),
     ),
+    mcp=(McpTool(tool="create_snapshot", names={"label": "description", "include_history_since": "since_ts"}),),
 )
 LIST = Operation(
     name="state_file.list",
@@ -72,6 +83,7 @@ LIST = Operation(
     tag=TAG,
     unavailable_code="blobs_unavailable",
     http=(Http(route=f"GET {STATE_FILES}", id="list_snapshots", takes_tenant=False),),
+    mcp=(McpTool(tool="list_snapshots"),),
 )
 DELETE = Operation(
     name="state_file.delete",
@@ -83,5 +95,6 @@ DELETE = Operation(
     tag=TAG,
     unavailable_code="blobs_unavailable",
     http=(Http(route=f"DELETE {STATE_FILES}/{{snapshot_id}}", id="remove_snapshot", takes_tenant=False, status=204),),
+    mcp=(McpTool(tool="delete_snapshot"),),
 )
 STATE_FILE_OPERATIONS: tuple[AnyOperation, ...] = (CREATE, LIST, DELETE)

@@ -98,7 +98,15 @@ class ForkedFrom(TypedDict):
     seq: int
 
 
-class Run(TypedDict):
+class RunOutput(TypedDict, total=False):
+    """What a run with an output schema has besides."""
+
+    output_schema_sha256: str
+    result: Json
+    """The record that the run answered with; null until it is completed."""
+
+
+class Run(RunOutput):
     """A run."""
 
     agent_id: str

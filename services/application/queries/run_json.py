@@ -12,7 +12,7 @@ from typing import Any, cast
 import orjson
 
 from loomlog.projections.frames.frame import SESSION_STRIDE
-from loomlog.projections.frames.frame_json import format_rfc3339
+from loomlog.projections.frames.frame_json import format_rfc3339, parse_input
 from loomlog.projections.interrupts import InterruptRow
 from loomlog.projections.runs import RunRow, is_paused
 from loomlog.projections.transcript import TranscriptRow
@@ -27,6 +27,7 @@ from loomlog.services.application.queries.json_types import (
     Resident,
     ResidentState,
     Run,
+    RunOutput,
     RunUsage,
     SessionSummary,
     TranscriptFrame,
@@ -95,6 +96,17 @@ def run_json(row: RunRow, events_topic: str) -> Run:
         "def_version": row.def_version or None,
         "traceparent": row.traceparent or None,
         "position": str(Position(topic=events_topic, partition=row.partition, offset=row.last_offset)),
+        **_output_json(row),
+    }
+
+
+def _output_json(row: RunRow) -> RunOutput:
+    """Return the record of a run with an output schema, and the hash of the schema."""
+    if not row.output_schema_sha256:
+        return {}
+    return {
+        "output_schema_sha256": row.output_schema_sha256,
+        "result": parse_input(row.result) if row.result else None,
     }
 
 

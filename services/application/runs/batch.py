@@ -15,11 +15,13 @@ import hashlib
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import orjson
 
 from loomlog.schemas.records import replace
 from loomlog.services.application import limits
+from loomlog.services.application.answers.runs import SpawnResult
 from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.errors import bad_request
 from loomlog.services.application.queries.json_types import FinalUsage, LimitNoticeJson
@@ -50,6 +52,8 @@ class SpawnOutcome:
     session_id: str = ""
     stop_reason: str = ""
     final_text: str = ""
+    result: Any = None
+    """The record of a run with an output schema."""
     usage: FinalUsage | None = None
     error: str = ""
     error_code: str = ""
@@ -164,6 +168,27 @@ class Batches:
         outcome.error = outcome.error or ("" if stopped.status == "completed" else stopped.reason)
 
 
+def outcome_json(outcome: SpawnOutcome) -> SpawnResult:
+    """Return one result of a batch as JSON; missing values are null."""
+    answer: SpawnResult = {
+        "agent_id": outcome.agent_id or None,
+        "run_id": outcome.run_id or None,
+        "session_id": outcome.session_id or None,
+        "status": outcome.status,
+        "stop_reason": outcome.stop_reason or None,
+        "final_text": outcome.final_text,
+        "usage": outcome.usage,
+        "error": outcome.error or None,
+        "error_code": outcome.error_code or None,
+        "limits": outcome.limits,
+        "parent_context": outcome.parent_context or None,
+        "position": outcome.position or None,
+    }
+    if outcome.result is not None:
+        answer["result"] = outcome.result
+    return answer
+
+
 class OutcomeBuilder:
     """Builds the outcome of a run from its stream frames."""
 
@@ -189,6 +214,7 @@ class OutcomeBuilder:
                 outcome.stop_reason = done["stop_reason"]
                 outcome.status = "cancelled" if outcome.stop_reason == "cancelled" else "completed"
                 outcome.usage = done.get("usage")
+                outcome.result = done.get("result")
             case "error":
                 outcome.status, outcome.error = "failed", orjson.loads(chunk.data).get("error", "")
 

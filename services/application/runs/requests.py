@@ -24,6 +24,8 @@ from loomlog.connectors.configuration.secret_registry import SecretRefused, Secr
 from loomlog.connectors.crypto.content_encryption import TOKEN, has_tokens
 from loomlog.connectors.definitions import DefinitionProblem
 from loomlog.connectors.definitions.triggers import hook_texts, parse_hooks
+from loomlog.connectors.json_schema import SchemaRefused
+from loomlog.connectors.output_schema import INTERACTIVE_WITH_SCHEMA, check_output_schema
 from loomlog.connectors.tools.references import USER_BEARER_NAME as BEARER_NAME
 from loomlog.schemas.generated.values import Compaction, ContentBlock, Sampling, Segment
 from loomlog.schemas.ids import ID_PATTERN
@@ -80,6 +82,9 @@ class RunRequest(Secretive, frozen=True, kw_only=True):
     """Seconds of work after which the run fails; 0 means the agent's setting."""
     sampling: Sampling | None = None
     compaction: Compaction | None = None
+    output_schema: Mapping[str, Any] | None = None
+    """JSON Schema of the final answer, instead of the agent's."""
+    output_retries: int | None = None
     on_complete: tuple[Mapping[str, Any], ...] = ()
     """Hooks that are carried out when the run has ended (connectors/definitions/triggers.py)."""
     web_search_filter: str = ""
@@ -142,6 +147,8 @@ def check_request(request: RunRequest) -> RunRequest:
         )
     if request.sampling is not None:
         check_sampling(request.sampling)
+    if request.output_schema is not None:
+        _check_output(request.output_schema, interactive=request.interactive)
     return replace(
         request,
         segments=_check_segments(request),
@@ -194,6 +201,10 @@ def request_digest(request: RunRequest) -> str:
         whole["payload_metadata"] = request.payload_metadata
     if request.on_complete:
         whole["on_complete"] = request.on_complete
+    if request.output_schema is not None:
+        whole["output_schema"] = request.output_schema
+    if request.output_retries is not None:
+        whole["output_retries"] = request.output_retries
     if request.batch_sha256:
         whole["batch"] = request.batch_sha256
     return hashlib.sha256(orjson.dumps(whole, option=orjson.OPT_SORT_KEYS)).hexdigest()
@@ -338,6 +349,15 @@ def _check_metadata(what: str, metadata: Mapping[str, Any]) -> None:
         raise bad_request(f"{what} is nested too deeply or holds a number of more than 64 bits: {error}") from error
     if size > limits.METADATA_BYTES_MAX:
         raise bad_request(f"{what}: {size} bytes, at most {limits.METADATA_BYTES_MAX}")
+
+
+def _check_output(schema: Mapping[str, Any], *, interactive: bool) -> None:
+    if interactive:
+        raise bad_request(f"output_schema: {INTERACTIVE_WITH_SCHEMA}")
+    try:
+        check_output_schema(schema)
+    except SchemaRefused as refused:
+        raise bad_request(f"output_schema: {refused}") from refused
 
 
 def _check_hooks(hooks: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:

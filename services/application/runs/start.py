@@ -27,6 +27,7 @@ from msgspec import Struct
 
 from loomlog.connectors.configuration.secret_registry import NO_SECRETS, SecretRegistry
 from loomlog.connectors.errors import ConnectorError
+from loomlog.connectors.output_schema import schema_text
 from loomlog.connectors.protocols import Blobs
 from loomlog.connectors.storage.run_credentials import RunCredentials
 from loomlog.projections.runs import RunRow
@@ -344,6 +345,8 @@ class RunStarts:
             options=options if attempt.encryptor is None else encrypt_content(options, attempt.encryptor),
             sampling=request.sampling,
             compaction=request.compaction,
+            output_schema=schema_text(request.output_schema) if request.output_schema is not None else "",
+            output_retries=request.output_retries,
             idempotency_key=request.idempotency_key,
             request_sha256=attempt.digest,
             continues=attempt.continues,
@@ -476,17 +479,26 @@ class RunStarts:
         """Raise Refused when the handle is live in another partition; within its own the owner decides.
 
         A fresh run is in the partition of its handle, so only a stray run may have it elsewhere, and those this process
-        remembers. The others may be anywhere, and wait for the read models in any case.
+        remembers; or a run that was given none, whose handle is made of its id. The others may be anywhere, and wait
+        for the read models in any case.
         """
-        tenant, names = attempt.requester.tenant, attempt.names
+        tenant, names, hub = attempt.requester.tenant, attempt.names, self._sources.hub
         if names.key == handle_token(tenant, names.agent_id):
-            stray = self._sources.hub.stray_handles.run_with(tenant, names.agent_id)
-            if stray and self._publisher.partition_of(partition_key(stray)) != self._publisher.partition_of(names.key):
+            stray = hub.stray_handles.run_with(tenant, names.agent_id)
+            if stray and self._is_elsewhere(stray, names):
                 raise _handle_in_use(attempt, await self._handle_holder(attempt))
+            unnamed = f"r_{names.agent_id.removeprefix('a_')}"
+            if unnamed in hub.live_runs and self._is_elsewhere(unnamed, names):
+                holder = await self._handle_holder(attempt)
+                if holder is not None:  # otherwise it is another tenant's
+                    raise _handle_in_use(attempt, holder)
             return
         row = await self._handle_holder(attempt)
         if row is not None and row.partition != self._publisher.partition_of(names.key):
             raise _handle_in_use(attempt, row)
+
+    def _is_elsewhere(self, run_id: str, names: RunNames) -> bool:
+        return self._publisher.partition_of(partition_key(run_id)) != self._publisher.partition_of(names.key)
 
     async def _handle_holder(self, attempt: StartAttempt) -> RunRow | None:
         """Return the live run that has the handle, from the read models; None also when they are unavailable."""

@@ -198,12 +198,12 @@ def _check_provider_keys(cli: CliSettings, loaded: ProcessConfiguration) -> list
 
 def _check_access(cli: CliSettings, loaded: ProcessConfiguration) -> Check:
     settings = loaded.settings
-    if settings.auth_token or loaded.configuration.principals:
+    if settings.auth_token or loaded.configuration.principals or loaded.configuration.issuers:
         if not cli.token:
             remedy = "The command line shows no token: set LOOMLOG_TOKEN to one of those."
             return Check(name="access", state=WARN, text="by token", remedy=remedy)
         return Check(name="access", state=OK, text="by token")
-    if is_loopback_listen_addr(settings.listen_addr):
+    if all(map(is_loopback_listen_addr, settings.listen_addrs)):
         remedy = "Every user of this machine has access. LOOMLOG_AUTH_TOKEN requires a token."
         return Check(name="access", state=WARN, text=f"open, on {settings.listen_addr} only", remedy=remedy)
     remedy = "It would be open to the network, so nothing starts. Set LOOMLOG_AUTH_TOKEN, or listen on 127.0.0.1."
@@ -241,6 +241,8 @@ def _check_ports(cli: CliSettings) -> list[Check]:
     settings = cli.settings
     known = load_ports(cli.home.ports)
     configured = {"LOOMLOG_LISTEN_ADDR": int(settings.listen_addr.rpartition(":")[2])}
+    if settings.grpc_addr:
+        configured["LOOMLOG_GRPC_ADDR"] = int(settings.grpc_addr.rpartition(":")[2])
     if settings.insights_enabled:
         configured["LOOMLOG_INSIGHTS_PORT"] = settings.insights_port
     if not settings.kafka:

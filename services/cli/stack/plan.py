@@ -12,7 +12,7 @@ Before: up.py, services/cli/runs/review.py. After: services.py.
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -62,6 +62,8 @@ class StackPlan:
     files: tuple[Path, ...]
     environ: Mapping[str, str] = field(repr=False)
     listen_addr: str
+    grpc_addr: str
+    """Empty: it is off."""
     insights_port: int | None
     open_mode: bool
     runtimes: int
@@ -115,9 +117,11 @@ def create_plan(
     if open_mode:
         environ["LOOMLOG_OPEN_MODE"] = "1"
     listen_addr, insights_port = _choose_addresses(settings)
+    grpc_addr = _choose_grpc_address(settings, taken=(int(listen_addr.rpartition(":")[2]), insights_port))
     environ |= {
         "LOOMLOG_HOME": str(cli.home.root),
         "LOOMLOG_LISTEN_ADDR": listen_addr,
+        "LOOMLOG_GRPC_ADDR": grpc_addr,
         "LOOMLOG_SPARES": str(spares),
         "LOOMLOG_DRAIN_TIMEOUT_MS": str(min(settings.drain_timeout_ms, LOCAL_DRAIN_MS)),
     }
@@ -135,6 +139,7 @@ def create_plan(
         files=loaded.files,
         environ=environ,
         listen_addr=listen_addr,
+        grpc_addr=grpc_addr,
         insights_port=insights_port,
         open_mode=open_mode,
         runtimes=runtimes,
@@ -215,19 +220,30 @@ def _load(environ: Mapping[str, str], working_directory: Path) -> ProcessConfigu
 def _choose_addresses(settings: Settings) -> tuple[str, int | None]:
     """Return the ports of API and insights; port 0 means any free one. Raises CliError when one is in use."""
     host, _, port = settings.listen_addr.rpartition(":")
-    api_port = _require_port("The API", "LOOMLOG_LISTEN_ADDR=127.0.0.1:<port>", int(port), taken=None)
+    api_port = _require_port("The API", "LOOMLOG_LISTEN_ADDR=127.0.0.1:<port>", int(port), taken=())
     if not settings.insights_enabled:
         return f"{host}:{api_port}", None
     setting = "LOOMLOG_INSIGHTS_PORT=<port> (0 for any free one, or LOOMLOG_INSIGHTS_ENABLED=0)"
-    return f"{host}:{api_port}", _require_port("The insights service", setting, settings.insights_port, taken=api_port)
+    return f"{host}:{api_port}", _require_port(
+        "The insights service", setting, settings.insights_port, taken=(api_port,)
+    )
 
 
-def _require_port(service: str, setting: str, port: int, *, taken: int | None) -> int:
+def _choose_grpc_address(settings: Settings, *, taken: Collection[int | None]) -> str:
+    """Return the address of gRPC, empty when it is off; port 0: any free one. Raises CliError when it is in use."""
+    if not settings.grpc_addr:
+        return ""
+    host, _, port = settings.grpc_addr.rpartition(":")
+    setting = "LOOMLOG_GRPC_ADDR=127.0.0.1:<port>"
+    return f"{host}:{_require_port('gRPC', setting, int(port), taken=taken)}"
+
+
+def _require_port(service: str, setting: str, port: int, *, taken: Collection[int | None]) -> int:
     if port == 0:
         # The first port is not in use yet, so the system may offer it a second time.
-        port = next(picked for picked in iter(pick_port, None) if picked != taken)
-    elif port == taken or not is_port_free(port):
-        holder = describe_port_holder(port) if port != taken else "the API is to have it"
+        port = next(picked for picked in iter(pick_port, None) if picked not in taken)
+    elif port in taken or not is_port_free(port):
+        holder = describe_port_holder(port) if port not in taken else "the API or insights is to have it"
         raise CliError(f"{service} wants port {port}, but {holder}. Stop that, or choose another: {setting}.")
     return port
 

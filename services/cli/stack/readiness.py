@@ -1,6 +1,7 @@
 """Readiness of services, determined from the effect of their work, not from logs or elapsed time.
 
     api, insights   their own answer over HTTP
+    grpc            its health; with TLS, whose names need not be those of this machine, that it listens
     runtime         the Claims of its partitions are in the log
     spare runtime   it has a role: it watches the owners, or owns already
     projector       its row in Postgres states that it projects
@@ -44,6 +45,39 @@ def http_probe(client: httpx.AsyncClient, url: str) -> ReadinessProbe:
         return None if response.is_success else f"{url} answers {response.status_code}: {response.text[:300]}"
 
     return ready
+
+
+def grpc_probe(address: str, *, has_tls: bool) -> ReadinessProbe:
+    """Return a probe that is ready when the gRPC server at the address serves."""
+
+    async def ready() -> str | None:
+        if has_tls:
+            return await _describe_silence(address)
+        import grpc
+        from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+        async with grpc.aio.insecure_channel(address) as channel:
+            try:
+                state = await health_pb2_grpc.HealthStub(channel).Check(
+                    health_pb2.HealthCheckRequest(), timeout=PROBE_TIMEOUT_S
+                )
+            except grpc.aio.AioRpcError as error:
+                return f"{address} does not answer: {error.code().name}"
+        return None if state.status == health_pb2.HealthCheckResponse.SERVING else f"{address} is not ready yet"
+
+    return ready
+
+
+async def _describe_silence(address: str) -> str | None:
+    """Return why nothing can be reached at the address; None when something listens there."""
+    host, _, port = address.rpartition(":")
+    try:
+        async with asyncio.timeout(PROBE_TIMEOUT_S):
+            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+    except OSError as error:
+        return f"{address} does not answer: {type(error).__name__}"
+    writer.close()
+    return None
 
 
 def role_probe(record: Path, child: str) -> ReadinessProbe:

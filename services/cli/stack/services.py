@@ -2,7 +2,7 @@
 
     broker and Postgres     stack/local.py
     topics                  created or checked, here
-    needed for a run        runtime, projector and api at once: imports take most of the time, on few cores
+    needed for a run        runtime, projector, api and grpc at once: imports take most of the time, on few cores
     secondary               spare runtimes, insights, and the auditor if there is a key: after the rest; nothing waits
                             for them
 
@@ -35,6 +35,7 @@ from loomlog.services.cli.stack.readiness import (
     ClaimProbe,
     ProjectionProbe,
     ReadinessProbe,
+    grpc_probe,
     http_probe,
     role_probe,
 )
@@ -155,6 +156,9 @@ async def build_services(plan: StackPlan, *, kafka: str, postgres: str, exit_sta
             extra_environ=_of_api(plan),
         ),
     )
+    if plan.grpc_addr:
+        ready = grpc_probe(plan.grpc_addr, has_tls=plan.settings.grpc_tls_cert is not None)
+        needed += (reading.create("grpc", url=f"grpc://{plan.grpc_addr}", ready=ready),)
     beside = _spare_specs(reading, plan)
     if plan.insights_url:
         url = plan.insights_url

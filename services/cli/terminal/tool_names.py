@@ -8,6 +8,7 @@ from typing import Any
 
 CALL_EVENTS = frozenset(
     {
+        "ApprovalDecided",
         "ToolCallRequested",
         "ToolReturned",
         "ToolOutcomeAsked",

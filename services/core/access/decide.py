@@ -43,6 +43,8 @@ class Caller(Value, frozen=True, kw_only=True):
     """Subjects of the tenant's isolated callers, known of members only: they may see their runs, not control them."""
     token_id: str = ""
     """Id of a minted token; empty: the token is that of a file, or the shared one."""
+    expires_at_ms: int | None = None
+    """When the token counts no more and its open streams end; None: it does not expire."""
 
     @property
     def holder(self) -> Holder:
@@ -89,6 +91,11 @@ def has_scope(caller: Caller, scope: str) -> bool:
     """Whether the caller holds the scope or one that includes it."""
     assert scope in SCOPES, f"{scope!r} is not in the catalogue of scopes"
     return scope in _with_included(caller.scopes)
+
+
+def held_scopes(caller: Caller) -> frozenset[str]:
+    """Return the scopes that the caller holds, with those that they include."""
+    return _with_included(caller.scopes)
 
 
 def may_call(caller: Caller, access: Access) -> bool:

@@ -12,6 +12,7 @@ from loomlog.schemas.generated.run_commands import (
     CloseResident,
     CompactRun,
     ForkRun,
+    GiveApproval,
     ImportRun,
     PauseRun,
     PostInput,
@@ -27,6 +28,7 @@ from loomlog.schemas.generated.run_events import Event, RunStarted
 from loomlog.schemas.generated.values import (
     AgentDefinition,
     BlobRef,
+    CallVerdict,
     ChannelUse,
     ForkPoint,
     HookAct,
@@ -36,6 +38,7 @@ from loomlog.schemas.generated.values import (
     MemoryBanked,
     MemoryContext,
     ModelChoice,
+    OutputCheck,
     ParentCall,
     QueueRef,
     RunPosition,
@@ -187,6 +190,11 @@ class AnswerInterruptionCommand(Value, frozen=True, kw_only=True):
     problem: str = ""
 
 
+class GiveApprovalCommand(Value, frozen=True, kw_only=True):
+    at_ms: int
+    command: GiveApproval
+
+
 class CancelTurnCommand(Value, frozen=True, kw_only=True):
     """CancelTurn with the partial output of the model in that turn and attempt, as far as this owner has it."""
 
@@ -262,6 +270,10 @@ class ModelAnswered(Value, frozen=True, kw_only=True):
     credential_source: str = ""
     credential_scope: str = ""
     """Owner of the provider key (run, operator; empty: none was needed), and of which run."""
+    verdicts: tuple[CallVerdict, ...] = ()
+    """What the rules of the run say about its tool calls; a call without one is denied where there are rules."""
+    output: OutputCheck | None = None
+    """The answer against the output schema of the run; None: it has none, or the answer requests tool calls."""
 
     @property
     def key(self) -> CallKey:
@@ -531,6 +543,7 @@ TopicCommand = (
     | InputCommand
     | ResolveCallCommand
     | AnswerInterruptionCommand
+    | GiveApprovalCommand
     | CompactCommand
     | PauseCommand
     | ResumeCommand

@@ -32,6 +32,7 @@ from loomlog.services.core.run.commands import (
     CloseCommand,
     CompactCommand,
     ForkCommand,
+    GiveApprovalCommand,
     ImportCommand,
     InputCommand,
     ModelAnswered,
@@ -52,7 +53,7 @@ from loomlog.services.core.run.commands import (
     WaitReportCommand,
 )
 from loomlog.services.core.run.conversation import compaction
-from loomlog.services.core.run.interrupts import interruptions
+from loomlog.services.core.run.interrupts import approvals, interruptions
 from loomlog.services.core.run.lifecycle import budget_limits, pause, quarantine, timers
 from loomlog.services.core.run.lifecycle.event_import import import_events, is_importing
 from loomlog.services.core.run.lifecycle.fork import fork_run
@@ -123,6 +124,9 @@ def _decide(state: State, command: RunCommand) -> list[Event]:
             return _resolve(state, command)
         case AnswerInterruptionCommand():
             events = interruptions.answer_interruption(state, command)
+            return with_next_step(state, events, command.at_ms) if isinstance(state, AwaitingTools) else events
+        case GiveApprovalCommand():
+            events = approvals.give_approval(state, command)
             return with_next_step(state, events, command.at_ms) if isinstance(state, AwaitingTools) else events
         case CompactCommand():
             return compaction.compact_run(state, command)
@@ -329,5 +333,9 @@ def _fire_timer(state: State, command: RunTimerFired) -> list[Event]:
     late = children.poll_overdue_children(state, command.at_ms)
     if late:
         return late
-    expired = [*interruptions.expire_questions(state, command.at_ms), *waits.expire_waits(state, command.at_ms)]
+    expired = [
+        *interruptions.expire_questions(state, command.at_ms),
+        *approvals.expire_approvals(state, command.at_ms),
+        *waits.expire_waits(state, command.at_ms),
+    ]
     return with_next_step(state, expired, command.at_ms)

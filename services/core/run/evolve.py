@@ -13,6 +13,9 @@ Before: loomlog.schemas.reader gives accepted events. After: state.py, which dec
 from typing import assert_never
 
 from loomlog.schemas.generated.run_events import (
+    ApprovalDecided,
+    ApprovalEscalated,
+    ApprovalGiven,
     CallNotBegun,
     CallWaiting,
     ChildrenPlanned,
@@ -33,6 +36,7 @@ from loomlog.schemas.generated.run_events import (
     ModelCallRequested,
     ModelReplied,
     ModelSwitched,
+    OutputRejected,
     PersonNotified,
     ResidentLeft,
     RunCancelled,
@@ -57,6 +61,11 @@ from loomlog.schemas.generated.run_events import (
 from loomlog.schemas.records import replace
 from loomlog.services.core.run.conversation.conversation import without_reasoning
 from loomlog.services.core.run.conversation.prompt import cache_marks, first_message
+from loomlog.services.core.run.interrupts.evolve_approvals import (
+    apply_approval_decided,
+    apply_approval_escalated,
+    apply_approval_given,
+)
 from loomlog.services.core.run.interrupts.evolve_questions import (
     apply_person_notified,
     apply_question_closed,
@@ -109,11 +118,12 @@ from loomlog.services.core.run.turns.evolve_model_calls import (
     apply_model_replied,
     apply_model_requested,
     apply_model_switched,
+    apply_output_rejected,
     apply_turn_cancelled,
     require_failed_attempt,
 )
 
-REDUCER_VERSION = 17
+REDUCER_VERSION = 18
 """Raise it whenever the same events fold to another state; older snapshots are then ignored."""
 
 
@@ -140,6 +150,8 @@ def evolve(state: State, event: Event, at_ms: int) -> State:
             return apply_model_failed(state, event)
         case ModelSwitched():
             return apply_model_switched(state, event)
+        case OutputRejected():
+            return apply_output_rejected(state, event)
         case FallbackSuppressed():
             return require_failed_attempt(state, event)
         case ToolReconcileRequested():
@@ -154,6 +166,12 @@ def evolve(state: State, event: Event, at_ms: int) -> State:
             return apply_question_opened(state, event, at_ms)
         case InterruptionClosed():
             return apply_question_closed(state, event, at_ms)
+        case ApprovalDecided():
+            return apply_approval_decided(state, event)
+        case ApprovalGiven():
+            return apply_approval_given(state, event)
+        case ApprovalEscalated():
+            return apply_approval_escalated(state, event)
         case TurnCancelled():
             return apply_turn_cancelled(state, event)
         case CallWaiting():

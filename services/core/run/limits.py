@@ -32,6 +32,10 @@ the same for thousands of runs.
 """
 RETRY_ATTEMPTS_MAX = 5
 """Most retries a definition may ask for."""
+OUTPUT_RETRIES_DEFAULT = 2
+"""Corrections of a final answer that does not meet the output schema; a model that needs more rarely succeeds."""
+OUTPUT_RETRIES_MAX = 10
+"""Most corrections that a definition or a request may ask for: each is a model turn."""
 RETRY_BACKOFF_MS = (100, 300, 900, 2_700, 8_100)
 """Wait before each retry on the same provider."""
 FALLBACKS_DEFAULT = 3

@@ -7,6 +7,9 @@ only after the event is in the log and known to be accepted: intent before effec
 from typing import assert_never
 
 from loomlog.schemas.generated.run_events import (
+    ApprovalDecided,
+    ApprovalEscalated,
+    ApprovalGiven,
     CallNotBegun,
     CallWaiting,
     ChildrenPlanned,
@@ -27,6 +30,7 @@ from loomlog.schemas.generated.run_events import (
     ModelCallRequested,
     ModelReplied,
     ModelSwitched,
+    OutputRejected,
     PersonNotified,
     ResidentLeft,
     RunCancelled,
@@ -200,6 +204,7 @@ def react(state: State, event: Event) -> tuple[Effect, ...]:
             | ModelCallFailed()
             | ModelSwitched()
             | FallbackSuppressed()
+            | OutputRejected()
             | RunPauseRequested()
             | RunPaused()
             | RunResumed()
@@ -211,6 +216,9 @@ def react(state: State, event: Event) -> tuple[Effect, ...]:
             | CallWaiting()
             | WaitReported()
             | HookActed()
+            | ApprovalDecided()
+            | ApprovalGiven()
+            | ApprovalEscalated()
             | InterruptionOpened()
             | InterruptionClosed()
             | PersonNotified()

@@ -11,6 +11,7 @@ from loomlog.schemas.generated.values import (
     AgentDefinition,
     BlobRef,
     ImportOrigin,
+    MeterAmount,
     ModelChoice,
     ParentCall,
     ResultDetails,
@@ -152,8 +153,12 @@ class RunFacts(Value, frozen=True, kw_only=True):
     """Position tokens of what it wrote to other aggregates, the newest of each partition, newest last."""
     skill_pins: tuple[SkillPin, ...] = ()
     """Versions of skills that it keeps to since their first use, one for each name."""
+    rejected_outputs: int = 0
+    """Final answers that did not meet the output schema."""
     leases: tuple[TakenLease, ...] = ()
     """What its calls took from queues, newest last, to answer a queue that asks again."""
+    totals: tuple[MeterAmount, ...] = ()
+    """Counts and sums of its permitted calls that its rules read, by meter."""
 
     def find_input(self, input_id: str) -> str:
         """Return the id of the text that was received under that id, whatever its body was; empty for a new one."""

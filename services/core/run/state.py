@@ -23,7 +23,7 @@ from loomlog.schemas.conversation import Message
 from loomlog.schemas.generated.values import BlobRef, QueueRef, ToolCall
 from loomlog.schemas.records import Value, replace
 from loomlog.services.core.run.conversation.compaction_split import CompactionSplit
-from loomlog.services.core.run.interrupts.questions import Question
+from loomlog.services.core.run.interrupts.questions import CallDecision, Question
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.subagents.delegation import Delegation
 
@@ -135,6 +135,8 @@ class AwaitingTools(Value, frozen=True, kw_only=True):
     """Calls that wait for a person; they are not in `open`."""
     idle_since_ms: int = 0
     """Time since which the run waits for people and channels only, and its clock is stopped; 0: calls are under way."""
+    decisions: tuple[CallDecision, ...] = ()
+    """What the rules of the run have said about calls of the turn."""
 
 
 class Parked(Value, frozen=True, kw_only=True):

@@ -455,7 +455,7 @@ LIST = _operation(
     access=requires(CHANNEL_READ),
     effect=Effect.READ,
     http=(_http(route=f"GET {CHANNELS}", id="list_channels"),),
-    mcp=(McpTool(tool="list_channels"),),
+    mcp=(McpTool(tool="list_channels"), McpTool(tool="context", op="channels")),
 )
 CREATE = _operation(
     name="channel.create",

@@ -11,7 +11,7 @@ from msgspec import UNSET, Meta, UnsetType, field
 from loomlog.connectors.definitions import KINDS
 from loomlog.services.core.access.rules import requires
 from loomlog.services.core.access.scopes import TENANT
-from loomlog.services.core.operations import Effect, Http, Input, Output
+from loomlog.services.core.operations import Effect, Http, Input, McpTool, Output
 from loomlog.services.families.definition.api_fields import DefinitionId, Source, Time, operation
 from loomlog.services.families.definition.kind_api import DefinitionVersion
 
@@ -224,5 +224,6 @@ GET_LINEAGE = _read(
     input=DefinitionLineageOf,
     output=DefinitionLineage,
     http=(Http(route=f"GET {VERSION_PATH}/lineage", id="get_lineage"),),
+    mcp=(McpTool(tool="context", op="lineage"),),
 )
 OPERATIONS = (LIST, LIST_PAST, GET, COMPARE, GET_LINEAGE)

@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from loomlog.services.core.access.rules import requires
 from loomlog.services.core.access.scopes import TENANT
-from loomlog.services.core.operations import Effect, Http, Input, NoInput, Operation, Output, Tag
+from loomlog.services.core.operations import Effect, Http, Input, McpTool, NoInput, Operation, Output, Tag
 
 TAG = Tag(name="Hooks", description="Callbacks before and after tool calls.")
 BODY_BYTES_MAX = 256 * 1024
@@ -98,6 +98,7 @@ REGISTER = _operation(
             },
         ),
     ),
+    mcp=(McpTool(tool="register_hook"),),
 )
 LIST = _operation(
     name="hook.list",
@@ -106,6 +107,7 @@ LIST = _operation(
     output=HookList,
     effect=Effect.READ,
     http=(_http(route="GET /v1/hooks", id="list_hooks"),),
+    mcp=(McpTool(tool="list_hooks"),),
 )
 REMOVE = _operation(
     name="hook.remove",
@@ -114,5 +116,6 @@ REMOVE = _operation(
     output=HookRemoved,
     effect=Effect.WRITE,
     http=(_http(route="DELETE /v1/hooks/{hook_id}", id="remove_hook"),),
+    mcp=(McpTool(tool="delete_hook", names={"hook_id": "id"}),),
 )
 OPERATIONS = (REGISTER, LIST, REMOVE)

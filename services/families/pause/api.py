@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from loomlog.services.core.access.rules import requires
 from loomlog.services.core.access.scopes import ADMIN
-from loomlog.services.core.operations import PRINTABLE, Effect, Http, Input, NoInput, Operation, Output, Tag
+from loomlog.services.core.operations import PRINTABLE, Effect, Http, Input, McpTool, NoInput, Operation, Output, Tag
 from loomlog.services.families.pause.limits import NAME_BYTES_MAX, REASON_CHARACTERS_MAX, WAIT_MS, WAIT_MS_MAX
 
 TAG = Tag(name="Pauses", description="Pauses of an agent, a tenant or everything.")
@@ -91,6 +91,7 @@ STATE = _operation(
     output=PauseState,
     effect=Effect.READ,
     http=(_http(route="GET /v1/_state", id="get_pause_state"),),
+    mcp=(McpTool(tool="get_runtime_state"),),
 )
 PAUSE = _operation(
     name="pause.runs",
@@ -106,6 +107,7 @@ PAUSE = _operation(
             example={"scope": "agent", "agent": "assistant", "reason": "maintenance", "timeout_ms": 30_000},
         ),
     ),
+    mcp=(McpTool(tool="pause_runtime"),),
 )
 RESUME = _operation(
     name="pause.resume",
@@ -121,5 +123,6 @@ RESUME = _operation(
             example={"scope": "agent", "agent": "assistant"},
         ),
     ),
+    mcp=(McpTool(tool="resume_runtime"),),
 )
 OPERATIONS = (STATE, PAUSE, RESUME)

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from typing import Any
 
 from loomlog.connectors.protocols import Blobs
-from loomlog.schemas.generated.values import AgentDefinition, BlobRef
+from loomlog.schemas.generated.values import AgentDefinition, ApprovalPolicy, BlobRef
 from loomlog.schemas.records import replace
 from loomlog.services.core.run.lifecycle.fork import LONG_TEXTS, is_long
 from loomlog.services.runtime.content.payloads import make_storable
@@ -34,7 +34,8 @@ class DefinitionTexts:
 
     def unstored(self, definition: AgentDefinition) -> list[str]:
         """Return the long texts that are not known to be in the blob store."""
-        texts = (getattr(definition, text) for text, _ in LONG_TEXTS)
+        texts = [getattr(definition, text) for text, _ in LONG_TEXTS]
+        texts += [policy.text for policy in definition.approvals]
         return [text for text in texts if is_long(text) and text not in self._refs]
 
     async def store(self, texts: list[str]) -> None:
@@ -50,7 +51,13 @@ class DefinitionTexts:
                 self._refs.move_to_end(value)
                 changes: dict[str, Any] = {text: "", blob: ref}
                 definition = replace(definition, **changes)
+        if definition.approvals:
+            definition = replace(definition, approvals=tuple(map(self._with_reference, definition.approvals)))
         return definition
+
+    def _with_reference(self, policy: ApprovalPolicy) -> ApprovalPolicy:
+        ref = self._refs.get(policy.text) if is_long(policy.text) else None
+        return policy if ref is None else replace(policy, text="", text_blob=ref)
 
     async def load(self, ref: BlobRef) -> str:
         """Return a text as it is stored. Raises ConnectorError."""

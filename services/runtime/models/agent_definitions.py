@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Set
 from dataclasses import dataclass
 
 from loomlog.connectors.configuration.agent_block import AgentBlock
+from loomlog.connectors.configuration.approvals_block import ApprovalsBlock
 from loomlog.connectors.configuration.model import Configuration
 from loomlog.connectors.configuration.model_patterns import select_newest
 from loomlog.connectors.configuration.resolve import (
@@ -24,7 +25,14 @@ from loomlog.connectors.definitions import KINDS, DefinitionProblem
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.protocols import VolumeBinding
 from loomlog.connectors.tools.tool_guide import has_placeholders
-from loomlog.schemas.generated.values import AgentDefinition, DefinitionPin, InterruptionTerms, ModelChoice, VolumeGrant
+from loomlog.schemas.generated.values import (
+    AgentDefinition,
+    ApprovalPolicy,
+    DefinitionPin,
+    InterruptionTerms,
+    ModelChoice,
+    VolumeGrant,
+)
 from loomlog.schemas.records import replace
 from loomlog.services.core.availability import COOLDOWN_DEFAULT_MS, AvailabilityTable
 from loomlog.services.core.run.commands import CommandRefusal
@@ -32,10 +40,12 @@ from loomlog.services.core.run.limits import CONCURRENT_CHILDREN_DEFAULT, FALLBA
 from loomlog.services.core.run.subagents.children import INHERITED_VOLUMES
 from loomlog.services.core.run.turns.fallback import OPERATOR_KEY_RESTRICTED
 from loomlog.services.families.definition.table import FILE, SHARED, DefinitionTable, Resolved
-from loomlog.services.runtime.run.definition_overrides import intersect_grants
+from loomlog.services.runtime.models.approval_policies import ApprovalPolicies
+from loomlog.services.runtime.run.definition_overrides import intersect_grants, output_fields
 from loomlog.services.stream.entities.reads import PositionNotRead
 
 NO_TIME_LIMITS: Mapping[str, int] = {}
+NO_RULES = ApprovalsBlock()
 NO_KEY_NAMES: Mapping[str, str] = {}
 NO_KEYS: frozenset[str] = frozenset()
 log = logging.getLogger("loomlog.runtime")
@@ -108,6 +118,7 @@ class AgentDefinitions:
         """Replaces the placeholders of prompts; set once the tools of the process exist."""
         self._configured = {name: agent_source(block) for name, block in configuration.agents.items()}
         self.versions: DefinitionTable | None = None
+        self.approval_policies = ApprovalPolicies(configuration.approvals)
         self._sources: OrderedDict[str, AgentSource] = OrderedDict()
         """By def_id."""
         self._cache: OrderedDict[tuple[str, str, str, frozenset[str], bool, bool, MadeVolumes], AgentDefinition] = (
@@ -165,9 +176,17 @@ class AgentDefinitions:
                 self._cache[key] = resolved
                 if len(self._cache) > CACHE_MAX:
                     self._cache.popitem(last=False)
-        if is_child and not source.block.volumes and isinstance(resolved, AgentDefinition):
-            return replace(resolved, volumes=INHERITED_VOLUMES)
-        return resolved
+        if isinstance(resolved, CommandRefusal):
+            return resolved
+        if is_child and not source.block.volumes:
+            resolved = replace(resolved, volumes=INHERITED_VOLUMES)
+        approvals = self.approval_policies.for_run(tenant, source.block.approvals)
+        return replace(resolved, approvals=approvals) if approvals else resolved
+
+    def policies_in_force(self, agent: str, tenant: str) -> tuple[ApprovalPolicy, ...]:
+        source = self._find_source(agent, tenant, "")
+        block = NO_RULES if isinstance(source, CommandRefusal) else source.block.approvals
+        return self.approval_policies.for_run(tenant, block)
 
     def _made_volumes(self, block: AgentBlock, tenant: str) -> MadeVolumes:
         """Return name and mode of the agent's volumes that were made at run time."""
@@ -396,6 +415,7 @@ def pin_definition(agent: ResolvedAgent, system_prompt: str, *, pins_after_succe
         rate_limit_cooldown_ms=_zero_if_default(agent.rate_limit_cooldown_ms, COOLDOWN_DEFAULT_MS),
         pin_after_success=pins_after_success,
         grants=agent.grants,
+        **(output_fields(agent.output_schema, agent.output_retries) if agent.output_schema else {}),
     )
 
 

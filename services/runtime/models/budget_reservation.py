@@ -29,6 +29,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from loomlog.connectors.errors import ConnectorError, Permanent, Transient
+from loomlog.connectors.models.output_tool import OUTPUT_TOOL_TEXT
 from loomlog.connectors.models.pricing import Price, cost_micros
 from loomlog.connectors.protocols import ModelRequest
 from loomlog.schemas.generated.budget_commands import ReleaseBudget, ReserveBudget, SettleBudget
@@ -74,6 +75,8 @@ def worst_case(request: ModelRequest, price: Price | None, max_context_tokens: i
     """Return the worst case of a request with max_tokens. `max_context_tokens` 0: the context window is not known."""
     assert request.max_tokens > 0, "without max_tokens there is no worst case"
     sent = len(repr((request.system, request.messages, request.tools)).encode(errors="replace"))
+    if request.output_schema is not None:
+        sent += len(repr((request.output_schema, OUTPUT_TOOL_TEXT)).encode(errors="replace"))
     if max_context_tokens:
         sent = min(sent, max_context_tokens)
     micros = 0

@@ -7,7 +7,7 @@ services/runtime/run/child_runs.py. After: agent_definitions.py reads the config
 from collections.abc import Collection, Set
 from typing import Protocol
 
-from loomlog.schemas.generated.values import AgentDefinition
+from loomlog.schemas.generated.values import AgentDefinition, ApprovalPolicy
 from loomlog.services.core.run.commands import CommandRefusal
 
 
@@ -38,6 +38,10 @@ class DefinitionResolver(Protocol):
 
     async def load(self, agent: str, *, tenant: str, def_id: str = "") -> None:
         """Load the content of a definition that lies elsewhere. Raises ConnectorError."""
+
+    def policies_in_force(self, agent: str, tenant: str) -> tuple[ApprovalPolicy, ...]:
+        """Return the rules for tool calls that a run of that agent would be pinned to if it started now."""
+        return ()
 
     def providers(self) -> Set[str]:
         """Return the providers that can be called, some perhaps only with keys that the run brings."""

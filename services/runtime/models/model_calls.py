@@ -13,10 +13,15 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
+
+import orjson
 
 from loomlog.connectors.errors import Permanent, Transient
+from loomlog.connectors.json_schema import SchemaRefused
+from loomlog.connectors.models.output_tool import read_output
 from loomlog.connectors.models.pricing import Price, cost_micros
+from loomlog.connectors.output_schema import OutputSchemas
 from loomlog.connectors.protocols import (
     Blobs,
     Model,
@@ -30,7 +35,7 @@ from loomlog.connectors.protocols import (
 )
 from loomlog.schemas.client_names import TOOL_NAME_PREFIX as CLIENT_PREFIX
 from loomlog.schemas.conversation import ToolUseBlock
-from loomlog.schemas.generated.values import AgentDefinition, InterruptionRequest, ToolCall, Usage
+from loomlog.schemas.generated.values import AgentDefinition, InterruptionRequest, OutputCheck, ToolCall, Usage
 from loomlog.schemas.records import replace
 from loomlog.services.core.admission import PROVIDER_FULL
 from loomlog.services.core.run.commands import BudgetExceeded, ModelAnswered, ModelFailed
@@ -39,6 +44,7 @@ from loomlog.services.core.run.limits import FALLBACK_CAUSE_MAX
 from loomlog.services.core.run.react import CallModel, Summarise
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import AwaitingModel, Compacting
+from loomlog.services.core.run.turns.completion import owes_record
 from loomlog.services.runtime.content.definition_texts import DefinitionTexts
 from loomlog.services.runtime.content.encryption import NO_CIPHER, PLAINTEXT, ContentEncryption, NoCipher
 from loomlog.services.runtime.content.payloads import fence_results, inline_or_blob, load_messages, make_storable
@@ -62,6 +68,7 @@ from loomlog.services.runtime.models.previews import Previews
 from loomlog.services.runtime.models.provider_keys import NO_KEY, ProviderKey
 from loomlog.services.runtime.models.provider_queues import ProviderQueue, ProviderQueueLimits
 from loomlog.services.runtime.telemetry.tracing import Tracing
+from loomlog.services.runtime.tools.approval_verdicts import ApprovalRules, decide_calls
 from loomlog.services.stream.encryption.subject_keys import ContentCipher
 
 log = logging.getLogger(__name__)
@@ -142,6 +149,8 @@ class ModelCalls:
         self._tools = tools
         self._blobs = blobs
         self.definition_texts = DefinitionTexts(blobs)
+        self.approval_rules = ApprovalRules(self.definition_texts)
+        self._output_schemas = OutputSchemas()
         self._previews = previews
         self._tracing = tracing
         self._clock_ms = clock_ms
@@ -174,6 +183,7 @@ class ModelCalls:
             hold = await self._open_reservation(provider, place, tenant, user_id)
             if self._encryption.is_enabled:
                 sealer = await self._encryption.cipher(tenant, user_id)
+            rules = await self.approval_rules.load(state.facts.definition)
             if provider.api_key_env:
                 key = await self._resolve_key(effect.provider, provider, state.facts, tenant)
             request: ModelRequest | None = None
@@ -203,10 +213,14 @@ class ModelCalls:
             )  # the first limit may be newer than the call
             spent_micros, _ = self.cost(effect.provider, effect.model, reply.usage)
             notices = await hold.settle(total_tokens(reply.usage), spent_micros) if hold is not None else ()
-            definition = state.facts.definition
             answered = await self._build_answer(
-                effect, provider.model, definition, reply, began, span.traceparent, sealer, key
+                effect, provider.model, state.facts, reply, began, span.traceparent, sealer, key
             )
+            if rules.policies:
+                verdicts = decide_calls(
+                    rules, _with_cost(state.facts, answered), tenant, _stored_calls(reply), sealer.text
+                )
+                answered = replace(answered, verdicts=verdicts)
             return replace(answered, notices=notices) if notices else answered
         except (Transient, Permanent) as error:
             if hold is not None:
@@ -353,10 +367,20 @@ class ModelCalls:
             max_tokens=definition.max_tokens,
             effort=facts.current_model.effort,
             sampling=definition.sampling,
+            output_schema=await self._output_schema(facts),
             script=await self._build_script_run(effect, facts, tenant)
             if provider.model.capabilities.metadata_via_input
             else None,
         )
+
+    async def _output_schema(self, facts: RunFacts) -> Mapping[str, Any] | None:
+        """Return the schema of the final answer; None when it is any text. Raises ConnectorError."""
+        if not owes_record(facts):
+            return None
+        blob = facts.definition.output_schema_blob
+        text = facts.definition.output_schema if blob is None else await self.definition_texts.load(blob)
+        schema: Mapping[str, Any] = orjson.loads(text)
+        return schema
 
     def _visible_tools(self, provider: RuntimeProvider, facts: RunFacts, tenant: str) -> tuple[ToolSpec, ...]:
         """Return the tools that the model is shown.
@@ -385,14 +409,16 @@ class ModelCalls:
             async with aclosing(model.stream(request)) as items:  # type: ignore[type-var]  # drivers are generators
                 async for item in items:
                     if isinstance(item, TextDelta):
-                        preview.add(item.text, thinking=item.thinking)
+                        # A record is shown whole: the text of the answer may become another one (read_output).
+                        if item.thinking or request.output_schema is None:
+                            preview.add(item.text, thinking=item.thinking)
                         if not item.thinking:
                             saying.pieces.append(item.text)
                     else:
                         reply = item
         if reply is None:
             raise Transient(f"{effect.provider}: the stream ended without a reply", kind="broken_off")
-        return reply
+        return reply if request.output_schema is None else read_output(reply)
 
     async def _build_script_run(self, effect: CallModel, facts: RunFacts, tenant: str) -> ScriptRun:
         """Return the run as plaintext values for a script. Raises ConnectorError."""
@@ -421,27 +447,26 @@ class ModelCalls:
         self,
         effect: CallModel,
         model: Model,
-        definition: AgentDefinition,
+        facts: RunFacts,
         reply: Reply,
         started_at: float,
         traceparent: str,
         cipher: ContentCipher | NoCipher,
         key: ProviderKey,
     ) -> ModelAnswered:
-        text, blob = await inline_or_blob(cipher.text(make_storable(self._mask(reply.text))), self._blobs)
+        answer = make_storable(self._mask(reply.text))
+        output = None if reply.tool_calls else await self._check_output(facts, answer)
+        if output is not None and output.result:
+            answer = output.result  # what continues the session, and what a parent is given, is the record alone
+        text, blob = await inline_or_blob(cipher.text(answer), self._blobs)
         reasoning = self._mask(reply.reasoning)
         # Changed reasoning no longer fits its signature, and providers refuse that; unsigned reasoning is not sent to
         # them. A signature may carry blocks of the provider with text in them, so it is checked for secrets too.
         signature = reply.reasoning_signature
-        if reasoning != reply.reasoning or self._mask(signature) != signature:
+        if reasoning != reply.reasoning or self._mask(signature) != signature or (output and answer != reply.text):
             signature = ""
         spent_micros, currency = self.cost(effect.provider, effect.model, reply.usage)
-        calls = tuple(
-            [
-                ToolCall(id=make_storable(call.id), name=make_storable(call.name), input=make_storable(call.input))
-                for call in reply.tool_calls
-            ]
-        )
+        calls = _stored_calls(reply)
         return ModelAnswered(
             at_ms=self._clock_ms(),
             turn=effect.turn,
@@ -453,7 +478,7 @@ class ModelCalls:
             tool_calls=calls if cipher is NO_CIPHER else tuple([_encrypt_call(call, cipher) for call in calls]),
             effect_classes=tuple([self._tools.effect_class(call.name, call.input) for call in calls]),
             reconcilable=tuple([self._tools.is_reconcilable(call.name) for call in calls]),
-            interruption_requests=self._interruption_requests(calls, definition, cipher),
+            interruption_requests=self._interruption_requests(calls, facts.definition, cipher),
             stop_reason=reply.stop_reason,
             usage=reply.usage,
             provider=effect.provider,
@@ -465,7 +490,18 @@ class ModelCalls:
             traceparent=traceparent,
             credential_source=key.source,
             credential_scope=key.scope,
+            output=output if output is None or cipher is NO_CIPHER else _encrypt_output(output, cipher),
         )
+
+    async def _check_output(self, facts: RunFacts, answer: str) -> OutputCheck | None:
+        """Return the answer against the output schema of the run; None without one. Raises ConnectorError."""
+        schema = await self._output_schema(facts)
+        if schema is None:
+            return None
+        try:
+            return self._output_schemas.check(facts.definition.output_schema_sha256, schema, answer)
+        except SchemaRefused as refused:
+            raise Permanent(f"the output schema of the run cannot be used: {refused}", kind="invalid") from refused
 
     def _interruption_requests(
         self, calls: tuple[ToolCall, ...], definition: AgentDefinition, cipher: ContentCipher | NoCipher
@@ -527,8 +563,32 @@ class ModelCalls:
         )
 
 
+def _stored_calls(reply: Reply) -> tuple[ToolCall, ...]:
+    """Return the calls of a reply as they are executed, in plaintext."""
+    return tuple(
+        [
+            ToolCall(id=make_storable(call.id), name=make_storable(call.name), input=make_storable(call.input))
+            for call in reply.tool_calls
+        ]
+    )
+
+
+def _with_cost(facts: RunFacts, answered: ModelAnswered) -> RunFacts:
+    """Return the facts with what the reply has cost: it is spent before its calls are made."""
+    return replace(facts, cost_micros=facts.cost_micros + answered.cost_micros)
+
+
 def _encrypt_call(call: ToolCall, cipher: ContentCipher | NoCipher) -> ToolCall:
     return replace(call, input=cipher.text(call.input))
+
+
+def _encrypt_output(output: OutputCheck, cipher: ContentCipher | NoCipher) -> OutputCheck:
+    return OutputCheck(
+        result=cipher.text(output.result),
+        path=cipher.text(output.path),
+        problem=cipher.text(output.problem),
+        error=cipher.short_text(output.error),
+    )
 
 
 def idempotency_key(effect: CallModel, state: AwaitingModel) -> str:

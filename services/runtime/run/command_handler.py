@@ -19,6 +19,7 @@ from loomlog.schemas.generated.run_commands import (
     Command,
     CompactRun,
     ForkRun,
+    GiveApproval,
     HandOverModelReply,
     HandOverToolResult,
     ImportRun,
@@ -33,6 +34,7 @@ from loomlog.schemas.generated.run_commands import (
     StartRun,
 )
 from loomlog.schemas.generated.run_events import (
+    ApprovalDecided,
     InterruptionClosed,
     InterruptionOpened,
     RunCancelled,
@@ -49,6 +51,7 @@ from loomlog.services.core.run.commands import (
     CancelTurnCommand,
     CloseCommand,
     CompactCommand,
+    GiveApprovalCommand,
     InputCommand,
     PauseCommand,
     QuarantineCommand,
@@ -94,6 +97,7 @@ LiveRunCommand = (
     | ReportWait
     | ResolveCall
     | ResolveInterruption
+    | GiveApproval
     | ResumeRun
     | HandOverModelReply
     | HandOverToolResult
@@ -101,7 +105,7 @@ LiveRunCommand = (
 """Commands to an existing run."""
 REGISTRY_EVENTS = frozenset({RunStarted, RunRestored, RunRefused, RunCompleted, RunFailed, RunCancelled})
 """Events with which a run begins or stops holding its session and handle; most events do not."""
-INTERRUPTIONS = frozenset({InterruptionOpened, InterruptionClosed})
+INTERRUPTIONS = frozenset({InterruptionOpened, InterruptionClosed, ApprovalDecided})
 
 
 class RunCommandHandler:
@@ -216,6 +220,8 @@ class RunCommandHandler:
         facts = getattr(aggregate.state, "facts", None)
         if facts is not None and isinstance(event, Interruption):
             self._context.on_interruption(aggregate.tenant, facts, event, is_repeated)
+        elif facts is not None and isinstance(event, ApprovalDecided):
+            self._context.on_approval(aggregate.tenant, facts, event, is_repeated)
 
     def live_found(self, aggregate: Aggregate) -> None:
         if isinstance(aggregate.state, Resting):
@@ -345,6 +351,9 @@ class RunCommandHandler:
                 # A repeated command is refused or finds no run: the call it resolved is not open any more.
                 resolve = ResolveCallCommand(at_ms=self._clock_ms(), command=command)
                 return self._prepare_for_live_run(command.run_id, command, partition, lambda: resolve)
+            case GiveApproval():
+                approval = GiveApprovalCommand(at_ms=self._clock_ms(), command=command)
+                return self._prepare_for_live_run(command.run_id, command, partition, lambda: approval)
             case ResolveInterruption():
                 return await self._answer_interruption(command, partition)
             case CancelTurn():

@@ -30,13 +30,14 @@ from loomlog.services.core.run.lifecycle.fork import (
     text_sha256,
 )
 from loomlog.services.core.run.limits import ITERATIONS_BACKSTOP, RETRY_ATTEMPTS_MAX
+from loomlog.services.runtime.models.approval_policies import with_policies_in_force
 from loomlog.services.runtime.models.definition_resolver import DefinitionResolver
 from loomlog.services.runtime.run.definition_overrides import intersect_grants
 
 CURRENT = "current"
 VERSION_PREFIX = "def_"
 """Beginning of the ids of versions of agents."""
-PROMPT, SCRIPT = LONG_TEXTS
+PROMPT, SCRIPT, _ = LONG_TEXTS
 
 
 def resolve_fork_definition(
@@ -46,6 +47,7 @@ def resolve_fork_definition(
     chosen = _base_definition(command, started, definitions, tenant)
     if isinstance(chosen, CommandRefusal):
         return chosen
+    chosen = _with_policies(chosen, started.definition, definitions, tenant)
     overrides = command.overrides
     if overrides is None:
         return chosen
@@ -59,6 +61,15 @@ def resolve_fork_definition(
             granted = ", ".join(chosen.tools) or "no tools"
             return _bad_request(f"overrides.tools: {name[:80]!r} is none of the agent's tools; it has {granted}")
     return override_definition(chosen, overrides, tools=intersect_grants(chosen.tools, overrides.tools))
+
+
+def _with_policies(
+    chosen: AgentDefinition, origin: AgentDefinition, definitions: DefinitionResolver, tenant: str
+) -> AgentDefinition:
+    """Return the definition with the rules in force for its agent, and those of the origin: a fork evades neither."""
+    current = definitions.policies_in_force(chosen.name, tenant)
+    approvals = with_policies_in_force(origin.approvals, with_policies_in_force(chosen.approvals, current))
+    return chosen if approvals == chosen.approvals else replace(chosen, approvals=approvals)
 
 
 def version_in(command: ForkRun) -> str:

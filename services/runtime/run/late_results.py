@@ -107,6 +107,8 @@ def encode_result(envelope: CommandEnvelope, run_id: str, order: Any) -> HandOve
                 notices=order.notices,
                 credential_source=order.credential_source,
                 credential_scope=order.credential_scope,
+                verdicts=order.verdicts,
+                output=order.output,
             )
         case ToolCompleted():
             return HandOverToolResult(
@@ -182,4 +184,6 @@ def decode_result(command: HandOverModelReply | HandOverToolResult, at_ms: int) 
         notices=command.notices,
         credential_source=command.credential_source,
         credential_scope=command.credential_scope,
+        verdicts=command.verdicts,
+        output=command.output,
     )

@@ -8,6 +8,7 @@ Before: command_handler.py with a command of its partition. After: the owner dec
 
 import re
 
+from loomlog.connectors.json_schema import SchemaRefused
 from loomlog.connectors.protocols import LogRecord
 from loomlog.schemas.generated.run_commands import ForkRun, ImportRun, StartRun
 from loomlog.schemas.generated.values import AgentDefinition
@@ -170,9 +171,10 @@ class StartHandler:
         return PendingDecision(aggregate, order, command.envelope.command_id)
 
     def _resolve(self, command: StartRun) -> AgentDefinition | CommandRefusal:
+        """Return the definition that the run is pinned to, with its caller's overrides, or why it has none."""
         if self._context.encryption.is_erased(command):
             return ERASED_REFUSAL  # erased while it waited: the agent would get no input, and the erased user a new key
-        return self._context.definitions.resolve(
+        resolved = self._context.definitions.resolve(
             command.agent,
             tenant=command.envelope.tenant,
             user_tier=command.options.user_tier,
@@ -180,6 +182,12 @@ class StartHandler:
             operator_key_restricted=command.options.operator_key_restricted,
             tools=command.tools,
         )
+        if isinstance(resolved, CommandRefusal):
+            return resolved
+        try:
+            return apply_overrides(resolved, command)
+        except SchemaRefused as refused:
+            return CommandRefusal(code="bad_request", message=f"output_schema: {refused}")
 
     def _start_command(
         self, command: StartRun, run_id: str, last: EndedRun | None, *, session_exists: bool, traceparent: str = ""
@@ -188,11 +196,7 @@ class StartHandler:
         session = command.session_id or own_session(run_id)
         handle = command.agent_id or own_handle(run_id)
         resolved = self._resolve(command)
-        definition = (
-            apply_overrides(self._context.with_text_references(resolved), command)
-            if isinstance(resolved, AgentDefinition)
-            else None
-        )
+        definition = self._context.with_text_references(resolved) if isinstance(resolved, AgentDefinition) else None
         return StartCommand(
             at_ms=self._context.clock_ms(),
             command=command,

@@ -60,6 +60,7 @@ from loomlog.services.runtime.content.run_credentials import NO_CREDENTIALS, NO_
 from loomlog.services.runtime.models.model_calls import Toolset
 from loomlog.services.runtime.run.context import MakeResult
 from loomlog.services.runtime.telemetry.tracing import Tracing
+from loomlog.services.runtime.tools.approval_verdicts import HOOK_CHANGED, ApprovalRules, denies_changed_call
 from loomlog.services.runtime.tools.call_order import CallOrder
 from loomlog.services.runtime.tools.hooks import HookChain, HookedCall, HookRunner
 from loomlog.services.runtime.tools.tool_context import MadeVolumes, ToolContextFactory
@@ -111,11 +112,15 @@ class ToolCalls:
         callers_choose_hosts: bool = False,
         made_volumes: MadeVolumes | None = None,
         slots: ToolCallSlots | None = None,
+        approval_rules: ApprovalRules | None = None,
     ) -> None:
-        """`mask` and `mask_results` as in ToolResultBuilder, `callers_choose_hosts` and `made_volumes` as in
+        """Without `approval_rules` no call of a run with rules is made whose arguments a hook has changed.
+
+        `mask` and `mask_results` as in ToolResultBuilder, `callers_choose_hosts` and `made_volumes` as in
         ToolContextFactory; `encryption` encrypts what goes to the log.
         """
         self._hooks = hooks
+        self._approval_rules = approval_rules
         self._credentials = credentials
         self._encryption = encryption
         self._tools = tools
@@ -231,12 +236,16 @@ class ToolCalls:
             before = await self._hooks.run_pre_hooks(
                 chain, call, arguments, lambda changed: tool.effect_class(changed).value
             )
-            acts, arguments = before.acts, dict(before.input)
+            acts, asked, arguments = before.acts, arguments, dict(before.input)
             if before.denial is not None:
                 denied = ToolCallResult(result=to_tool_result(before.denial), outcome=DENIED, acts=acts)
                 return await self._results.build(
                     effect, await self._run_post_hooks(chain, call, arguments, denied), cipher, limit
                 )
+            denial = await self._rule_denial(effect, state, tenant, asked, arguments)
+            if denial:
+                refused = ToolCallResult(result=ToolResult(text=denial, is_error=True), outcome=DENIED, acts=acts)
+                return await self._results.build(effect, refused, cipher, limit)
         plan = tool.plan(arguments)
         if not isinstance(plan, ChildrenPlan):
             refused = ToolCallResult(result=plan, outcome="error", acts=acts)
@@ -441,8 +450,11 @@ class ToolCalls:
         before = await self._hooks.run_pre_hooks(
             chain, call, arguments, lambda changed: tool.effect_class(changed).value
         )
+        denial = await self._rule_denial(effect, state, tenant, arguments, before.input)
         if before.denial is not None:
             returned = ToolCallResult(result=to_tool_result(before.denial), outcome=DENIED)
+        elif denial:
+            returned = ToolCallResult(result=ToolResult(text=denial, is_error=True), outcome=DENIED)
         else:
             if before.added_hosts:
                 hosts = (*context.allowed_hosts, *before.added_hosts)
@@ -450,6 +462,21 @@ class ToolCalls:
             returned = await self._call_tool(tool, before.input, context, facts, tenant)
         returned.acts = before.acts
         return await self._run_post_hooks(chain, call, before.input, returned)
+
+    async def _rule_denial(
+        self, effect: CallTool, state: AwaitingTools, tenant: str, asked: Mapping[str, Any], changed: Mapping[str, Any]
+    ) -> str:
+        """Return why a call that a hook has changed is not made; empty when it is."""
+        definition = state.facts.definition
+        if not definition.approvals or asked == changed:
+            return ""
+        if self._approval_rules is None:
+            return HOOK_CHANGED
+        try:
+            rules = await self._approval_rules.load(definition)
+        except ConnectorError as error:
+            return f"{HOOK_CHANGED}, and the rules cannot be read: {error}"
+        return denies_changed_call(rules, state, tenant, effect.index, effect.name, json.dumps(changed))
 
     async def _run_post_hooks(
         self, chain: HookChain, call: HookedCall, arguments: Mapping[str, Any], returned: ToolCallResult

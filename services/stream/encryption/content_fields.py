@@ -21,6 +21,7 @@ from loomlog.schemas.codec import Codec, Undecodable
 from loomlog.schemas.generated.run_commands import (
     Command,
     ForkRun,
+    GiveApproval,
     ImportRun,
     PostInput,
     ResolveCall,
@@ -40,7 +41,7 @@ RECORD = "record"
 """Form of a field that holds records."""
 RESULTS = (ToolReturned, ChildReturned, HookActed)
 TRUSTED_TEXT = "trusted-text"
-ContentRecord = StartRun | ForkRun | PostInput | ResolveCall | ResolveInterruption
+ContentRecord = StartRun | ForkRun | PostInput | ResolveCall | ResolveInterruption | GiveApproval
 """Commands of runs whose content is encrypted. Forwarded results were encrypted by their sender; an import keeps its
 bytes, because the hash of its history covers them: with a key, a plaintext one is refused (is_in_clear).
 """

@@ -107,8 +107,9 @@ def test_without_any_token_the_door_stays_closed(folder: Folder):
 def test_open_mode_must_be_meant_and_is_for_this_machine_only(folder: Folder):
     tokens = table(folder, "agents: {}", {"LOOMLOG_OPEN_MODE": "1"})
     assert tokens.open_mode
-    (line,) = problems(folder, "agents: {}", {"LOOMLOG_OPEN_MODE": "1", "LOOMLOG_LISTEN_ADDR": "0.0.0.0:8787"})
-    assert "no loopback address" in line
+    for name in ("LOOMLOG_LISTEN_ADDR", "LOOMLOG_GRPC_ADDR"):
+        (line,) = problems(folder, "agents: {}", {"LOOMLOG_OPEN_MODE": "1", name: "0.0.0.0:8787"})
+        assert "0.0.0.0:8787, which is no loopback address" in line
 
 
 def test_open_mode_opens_nothing_where_there_are_tokens(folder: Folder):

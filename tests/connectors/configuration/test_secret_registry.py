@@ -35,6 +35,16 @@ HOOK = {"kind": "http", "url": URL, "secret_env": "PLANTED_HOOK"}
 BACKEND = {"kind": "remote", "config": {"base_url": "https://memory.example.com", "api_key_env": "PLANTED_BACKEND"}}
 BLOCKS: Mapping[str, Any] = {
     "principals": {"ann": {"tenant": "acme", "subject": "a", "scopes": ["runs:read"], "token_env": "LOOMLOG_PLANTED"}},
+    "issuers": {
+        "company": {
+            "issuer": "https://login.example.com",
+            "audience": ["loomlog"],
+            "tenant": "acme",
+            "default_access": "tenant",
+            "client_id": "page",
+            "client_secret_env": "PLANTED_LOGIN",
+        }
+    },
     "providers": {"gate": {"driver": "openai", "base_url": "https://llm.example.com", "api_key_env": "PLANTED_MODEL"}},
     "memory": {"embedder": {"provider": "openai", "api_key_env": "PLANTED_EMBEDDER"}},
     "memory_backends": {
@@ -244,7 +254,7 @@ def test_every_field_that_names_a_variable_gives_an_entry() -> None:
     given = {tuple(step for step in use.path if isinstance(step, str)) for use in uses}
     for path in fields - {("secrets",), ("scheduled_runs", "user_credentials_from_env")}:
         assert any(set(path) <= set(place) for place in given), path
-    assert len(fields) == 12
+    assert len(fields) == 13
 
 
 def test_a_schedule_of_the_files_needs_the_list_too() -> None:

@@ -77,6 +77,12 @@ AGENT = {
     "interruption": {"enabled": True, "kinds": ["question"], "max_pending": 10},
 }
 TIERED = {"tier": "middle", "system_prompt": "s", "compaction": {"keep_first": False}}
+TYPED = {
+    "provider": "mock",
+    "model": "m",
+    "output_schema": {"type": "object", "properties": {"total": {"type": "number", "minimum": 0.5}}},
+    "output_retries": 1,
+}
 SKILL = {"body": "Do it.\n", "description": "d", "tools": ["Read"], "files": {"forms/tax.md": "T", "a.txt": "A"}}
 TEAM = {
     "entry": "work",
@@ -194,7 +200,7 @@ A2A_CARD = {
     "sign_with_key_env": "LOOMLOG_KEY",
 }
 OVERLAYS: Mapping[str, tuple[Mapping[str, Any], ...]] = {
-    "agent": (AGENT, TIERED),
+    "agent": (AGENT, TIERED, TYPED),
     "skill": (SKILL,),
     "team": (TEAM,),
     "mcpserver": (MCP_SERVER,),

@@ -49,7 +49,7 @@ NOT_HASHED = {
 
 def test_every_field_of_an_agent_changes_its_hash_or_is_known_not_to():
     agent = KINDS["agent"]
-    for overlay in (examples.AGENT, examples.TIERED):
+    for overlay in (examples.AGENT, examples.TIERED, examples.TYPED):
         content = agent.compose(NAME, overlay)
         for key in content:
             without = {name: value for name, value in content.items() if name != key}

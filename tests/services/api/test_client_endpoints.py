@@ -157,16 +157,15 @@ async def test_a_plain_request_is_told_that_this_is_a_websocket(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("origin", ["", "http://localhost:3000", "https://127.0.0.1", "chrome-extension://abc"])
-def test_without_tokens_programs_and_pages_of_this_machine_may_connect(origin: str) -> None:
-    assert identify(
-        Authenticator(TokenTable(rows=(), open_mode=True)), {"origin": origin} if origin else {}, []
-    ).open_mode
+async def test_without_tokens_programs_and_pages_of_this_machine_may_connect(origin: str) -> None:
+    headers = {"origin": origin} if origin else {}
+    assert (await identify(Authenticator(TokenTable(rows=(), open_mode=True)), headers, [])).open_mode
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "http://localhost.evil.example", "http://10.0.0.1"])
-def test_without_tokens_pages_of_elsewhere_may_not(origin: str) -> None:
+async def test_without_tokens_pages_of_elsewhere_may_not(origin: str) -> None:
     with pytest.raises(Refused, match="pages of this machine"):
-        identify(Authenticator(TokenTable(rows=(), open_mode=True)), {"origin": origin}, [])
+        await identify(Authenticator(TokenTable(rows=(), open_mode=True)), {"origin": origin}, [])
 
 
 @pytest.mark.parametrize("error", [OSError("gone"), RuntimeError("after close")])

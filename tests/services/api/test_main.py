@@ -16,7 +16,8 @@ from loomlog.connectors.storage.postgres import PostgresOptions, connect
 from loomlog.projections.engine.builds import Builds
 from loomlog.redpanda.apply import apply
 from loomlog.services.api import main as api_main
-from loomlog.services.api.main import ApiServer, _end_streams, _server_config, main
+from loomlog.services.api.main import ApiServer, _server_config, main
+from loomlog.services.api.process import end_streams
 from tests.services.api.serving import served
 from tests.services.application.world import ADMIN_CALLER
 
@@ -105,7 +106,7 @@ async def test_who_is_not_answered_before_a_stop_gets_json_on_the_wire(
 
     async with served(tmp_path) as here:
         monkeypatch.setattr(here.world.layer.queries, "agent", waits)
-        server = ApiServer(_server_config(here.service, 1_024), on_stopping=lambda: _end_streams(here.service))
+        server = ApiServer(_server_config(here.service, 1_024), on_stopping=lambda: end_streams(here.service))
         with socket.create_server(("127.0.0.1", 0)) as listening:
             host, port = listening.getsockname()
             serving = asyncio.create_task(server.serve([listening]))

@@ -1,4 +1,5 @@
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -8,6 +9,7 @@ from loomlog.services.application.authentication import Authenticator, require_s
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import RUNS_CREATE, RUNS_READ
 from loomlog.services.core.refusals import Refused
+from tests.connectors.identity_providers.provider import Provider, providers_of
 from tests.services.application.world import ADMIN_CALLER, CALLERS, IVY, READER, STARTER, tokens
 
 
@@ -72,3 +74,51 @@ def test_a_right_that_is_missing_is_named() -> None:
     with pytest.raises(Refused) as info:
         require_scope(READER, RUNS_CREATE)
     assert (info.value.code, info.value.details["scope"]) == ("insufficient_scope", RUNS_CREATE)
+
+
+def of_company(provider: Provider, **changes: Any) -> Authenticator:
+    return Authenticator(tokens(), restricts_operator_key=True, providers=providers_of(provider, **changes))
+
+
+async def test_a_token_of_a_provider_is_a_caller_until_it_expires() -> None:
+    provider = Provider()
+    token = provider.token()
+    caller = await of_company(provider).authenticate(f"Bearer {token}")
+    assert (caller.tenant, caller.subject, caller.legacy, caller.operator_key_restricted) == (
+        "acme",
+        "ann",
+        False,
+        True,
+    )
+    assert caller.expires_at_ms is not None
+
+
+async def test_next_to_providers_the_tokens_of_the_files_count() -> None:
+    gate = of_company(Provider(is_away=True))
+    caller = await gate.authenticate(f"Bearer {READER.name}-token")
+    assert replace(caller, isolated_users=READER.isolated_users) == replace(READER, operator_key_restricted=True)
+
+
+async def test_every_bad_token_gets_the_same_answer() -> None:
+    provider = Provider()
+    gate = of_company(provider)
+    refusals = []
+    for token in ("wrong", "a.b.c", provider.token(aud="billing"), provider.token(exp=1), provider.token(sub=None)):
+        with pytest.raises(Refused) as info:
+            await gate.authenticate(f"Bearer {token}")
+        refusals.append((info.value.code, info.value.message, dict(info.value.details)))
+    assert len({str(one) for one in refusals}) == 1
+    assert refusals[0][0] == "unauthorized"
+
+
+async def test_a_token_that_cannot_be_checked_yet_is_not_called_wrong() -> None:
+    provider = Provider(is_away=True)
+    with pytest.raises(Refused) as info:
+        await of_company(provider).authenticate(f"Bearer {provider.token()}")
+    assert (info.value.code, info.value.retry_after_s) == ("identity_unavailable", 5)
+
+
+async def test_an_isolated_person_of_a_provider_is_isolated() -> None:
+    provider = Provider()
+    caller = await of_company(provider, default_access="isolated").authenticate(f"Bearer {provider.token()}")
+    assert caller.is_isolated

@@ -6,7 +6,8 @@ Before: services/core/run/evolve.py. After: AwaitingTools, whose `questions` are
 from loomlog.schemas.generated.run_events import InterruptionClosed, InterruptionOpened, PersonNotified
 from loomlog.schemas.records import replace
 from loomlog.services.core.run import limits
-from loomlog.services.core.run.interrupts.questions import ClosedQuestion, Question, question_of
+from loomlog.services.core.run.interrupts.evolve_approvals import permit
+from loomlog.services.core.run.interrupts.questions import APPROVAL, RESOLVED, ClosedQuestion, Question, question_of
 from loomlog.services.core.run.run_facts import extend_deadline
 from loomlog.services.core.run.state import (
     AwaitingTools,
@@ -29,6 +30,8 @@ def apply_question_opened(state: State, event: InterruptionOpened, at_ms: int) -
     asked = {question.interrupt_id for question in state.questions}
     if event.interrupt_id in asked or any(item.index == event.index for item in begun):
         raise IllegalEvent(f"the call {event.turn}.{event.index} asks a second time, as {event.interrupt_id}")
+    if event.kind == APPROVAL and not any(one.index == event.index for one in state.decisions):
+        raise IllegalEvent(f"an approval of the call {event.turn}.{event.index} that no rule asks for")
     question = question_of(event, state.requested_calls[event.index])
     return with_idle_time(replace(state, questions=(*state.questions, question)), at_ms)
 
@@ -50,7 +53,11 @@ def apply_question_closed(state: State, event: InterruptionClosed, at_ms: int) -
     facts = replace(
         state.facts, closed_questions=(*state.facts.closed_questions, settled)[-limits.CLOSED_QUESTIONS_KEPT :]
     )
-    return with_idle_time(replace(state, facts=facts, questions=left), at_ms)
+    ended = next(one for one in state.questions if one.interrupt_id == event.interrupt_id)
+    state = replace(state, facts=facts, questions=left)
+    if ended.kind == APPROVAL and event.status == RESOLVED:
+        state = permit(state, ended.index)
+    return with_idle_time(state, at_ms)
 
 
 def with_idle_time(state: AwaitingTools, at_ms: int) -> AwaitingTools:

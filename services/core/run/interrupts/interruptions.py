@@ -38,7 +38,14 @@ from loomlog.schemas.generated.run_events import (
 from loomlog.schemas.generated.values import InterruptionRequest, InterruptionTerms, ToolCall
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.commands import AnswerInterruptionCommand, ModelAnswered
-from loomlog.services.core.run.interrupts.questions import CANCELLED, DECLINED, RESOLVED, TIMED_OUT, Question
+from loomlog.services.core.run.interrupts.questions import (
+    APPROVAL,
+    CANCELLED,
+    DECLINED,
+    RESOLVED,
+    TIMED_OUT,
+    Question,
+)
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import AwaitingTools, LiveState, State
 
@@ -263,6 +270,9 @@ def answer_interruption(state: State, request: AnswerInterruptionCommand) -> lis
         message = f"{facts.run_id} has no question {command.interrupt_id[:80]}"
         return [CommandRefused(code="not_found", message=message)]
     assert isinstance(state, AwaitingTools)
+    if question.kind == APPROVAL:
+        message = f"{question.interrupt_id} waits for an approval: approve or deny it (POST /v1/_approvals)"
+        return [CommandRefused(code="approval_needed", message=message)]
     if request.at_ms >= question.expires_at_ms:
         return _timed_out(state.turn, question)
     if command.disposition == DECLINED:
@@ -286,7 +296,7 @@ def expire_questions(state: State, at_ms: int) -> list[Event]:
     return [
         event
         for question in open_questions(state)
-        if question.expires_at_ms <= at_ms
+        if question.expires_at_ms <= at_ms and question.kind != APPROVAL
         for event in _timed_out(getattr(state, "turn", 0), question)
     ]
 

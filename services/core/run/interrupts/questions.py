@@ -5,11 +5,26 @@ services/core/run/lifecycle/timers.py.
 """
 
 from loomlog.schemas.generated.run_events import InterruptionOpened
-from loomlog.schemas.generated.values import ToolCall
+from loomlog.schemas.generated.values import ApprovalVote, CallVerdict, ToolCall
 from loomlog.schemas.records import Value
 
 RESOLVED, DECLINED, TIMED_OUT, CANCELLED = "resolved", "declined", "timed_out", "cancelled"
-"""Final statuses of a question."""
+"""Final statuses of a question; of an approval: approved, denied, and the same two."""
+APPROVAL = "approval"
+"""Kind of a question that a rule of the run asks about a call (approvals.py)."""
+
+
+class CallDecision(Value, frozen=True, kw_only=True):
+    """What the rules of a run have said about a call of the turn, and what the call needs once it is due."""
+
+    index: int
+    call_id: str
+    verdict: CallVerdict
+    arguments_sha256: str
+    effect_class: str
+    reconcilable: bool
+    is_permitted: bool = False
+    """Whether it may be made: allowed by the rules, or approved."""
 
 
 class Question(Value, frozen=True, kw_only=True):
@@ -26,6 +41,10 @@ class Question(Value, frozen=True, kw_only=True):
     context: str
     priority: str
     expires_at_ms: int
+    group: int = 0
+    """Place of the group of approvers that is asked now."""
+    votes: tuple[ApprovalVote, ...] = ()
+    """Votes of that group."""
 
 
 class ClosedQuestion(Value, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ A child never counts: its parent, which waits for it, counts for both.
 """
 
 from loomlog.schemas.generated.run_events import (
+    ApprovalGiven,
     CallWaiting,
     CompactionRequested,
     InterruptionOpened,
@@ -41,6 +42,7 @@ ACTIVITY_EVENTS = frozenset(
         CallWaiting,
         ToolReturned,
         InterruptionOpened,
+        ApprovalGiven,
         RunParked,
         RunPaused,
         RunQuarantined,

@@ -56,8 +56,13 @@ from loomlog.services.core.run.state import (
 
 BAD_POINT = "bad_fork_point"
 """Refusal code for the fork point, as opposed to the request."""
-LONG_TEXTS = (("system_prompt", "system_prompt_blob"), ("code_body", "code_blob"))
+LONG_TEXTS = (
+    ("system_prompt", "system_prompt_blob"),
+    ("code_body", "code_blob"),
+    ("output_schema", "output_schema_blob"),
+)
 """Texts of a definition with the fields of their references, which are set when the text is long."""
+OUTPUT_FIELDS = ("output_schema", "output_schema_blob", "output_schema_sha256", "output_retries")
 DIGEST_PREFIX_MIN = 8
 """Hex digits needed to name a definition by its hash; fewer could match two by accident."""
 
@@ -256,8 +261,9 @@ def content_sha256(definition: AgentDefinition) -> str:
     for text, blob in LONG_TEXTS:
         if plain[blob] is not None or is_long(plain[text]):
             plain[text], plain[blob] = text_sha256(definition, text, blob), True
-    for name in ("compaction", "system_prompt_blob", "grants"):
-        if plain[name] is None:
+    plain["approvals"] = [[policy.source, policy.sha256] for policy in definition.approvals] or None
+    for name in ("approvals", "compaction", "system_prompt_blob", "grants", *OUTPUT_FIELDS):
+        if not plain[name]:
             del plain[name]  # definitions older than the field keep their hash
     return hashlib.sha256(json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 

@@ -28,6 +28,7 @@ from loomlog.schemas.generated.run_events import (
 )
 from loomlog.schemas.generated.values import (
     AgentDefinition,
+    ApprovalPolicy,
     BlobRef,
     CommandEnvelope,
     ParentCall,
@@ -389,10 +390,24 @@ def inherit_definition(child: AgentDefinition, parent: AgentDefinition, compacti
     return replace(
         child,
         volumes=volumes,
+        approvals=inherit_approvals(child.approvals, parent),
         compaction=conversation_compaction.merge_compaction(
             effective, conversation_compaction.parse_overrides(compaction)
         ),
     )
+
+
+def inherit_approvals(own: tuple[ApprovalPolicy, ...], parent: AgentDefinition) -> tuple[ApprovalPolicy, ...]:
+    """Return the policies of a child: those of its parent first, so that it cannot evade a rule of its root, then those
+    that only it has.
+
+    A policy of the parent's tree holds for the child as for the agents that it works for.
+    """
+    theirs = tuple(
+        replace(policy, is_inherited=True, agents=(parent.name, *policy.agents)) for policy in parent.approvals
+    )
+    known = {policy.sha256 for policy in theirs}
+    return (*theirs, *(policy for policy in own if policy.sha256 not in known))
 
 
 def _narrower(grant: VolumeGrant, limit: VolumeGrant) -> VolumeGrant:

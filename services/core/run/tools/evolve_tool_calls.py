@@ -21,6 +21,7 @@ from loomlog.schemas.generated.run_events import (
 )
 from loomlog.schemas.records import replace
 from loomlog.services.core.run.conversation.conversation import result_block
+from loomlog.services.core.run.interrupts.evolve_approvals import require_permission
 from loomlog.services.core.run.interrupts.evolve_questions import with_idle_time
 from loomlog.services.core.run.run_facts import Losses, with_details, without_resident
 from loomlog.services.core.run.state import (
@@ -48,6 +49,7 @@ def apply_tool_requested(state: State, event: ToolCallRequested, at_ms: int) -> 
         raise IllegalEvent(f"a tool call {event.index} of turn {event.turn} that the model did not ask for")
     if event.index in [answer.index for answer in state.results]:
         raise IllegalEvent(f"tool call {event.index} of turn {event.turn} is asked for again after its result")
+    require_permission(state, event.turn, event.index)
     call = state.requested_calls[event.index]
     kept = [item for item in state.open if item.index != event.index]
     before = find_open_call(state, event.index)

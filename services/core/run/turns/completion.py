@@ -4,12 +4,15 @@ Before: the decision that ends the run. After: RunCompleted, RunFailed or RunCan
 """
 
 from loomlog.schemas.generated.run_events import RunCancelled, RunCompleted, RunFailed
-from loomlog.schemas.generated.values import Usage
+from loomlog.schemas.records import replace
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.commands import ModelAnswered
 from loomlog.services.core.run.run_facts import RunFacts, add_usage
 
-NO_USAGE = Usage()
+MAX_ITERATIONS = "max_iterations"
+"""Stop reason of a run that may make no further turn."""
+OUTPUT_INVALID = "output_invalid"
+"""Code of a run that gave no record although it has an output schema."""
 
 
 def iteration_cap(facts: RunFacts) -> int:
@@ -27,18 +30,37 @@ def has_iterations(facts: RunFacts, turn: int) -> bool:
     return turn + facts.retries < iteration_cap(facts)
 
 
-def run_completed(facts: RunFacts, stop_reason: str, last: ModelAnswered | None) -> RunCompleted:
-    """Complete the run; `last` is the answer that is decided together with the end and not folded yet."""
+def owes_record(facts: RunFacts) -> bool:
+    """Whether the run has to end with a record. An interactive run has a conversation and no final answer."""
+    return bool(facts.definition.output_schema_sha256) and not facts.options.interactive
+
+
+def run_completed(facts: RunFacts, stop_reason: str, last: ModelAnswered | None, result: str = "") -> RunCompleted:
+    """Complete the run; `last` is the answer that is decided together with the end and not folded yet, `result` the
+    record in it.
+    """
+    facts = _with_answer(facts, last)
     return RunCompleted(
         stop_reason=stop_reason,
-        iterations=facts.turns + (1 if last else 0),
-        usage=add_usage(facts.usage, last.usage if last else NO_USAGE),
-        cost_micros=facts.cost_micros + (last.cost_micros if last else 0),
-        currency=(last.currency if last else "") or facts.currency,
+        iterations=facts.turns,
+        usage=facts.usage,
+        cost_micros=facts.cost_micros,
+        currency=facts.currency,
+        result=result,
     )
 
 
-def run_failed(facts: RunFacts, code: str, error: str) -> RunFailed:
+def turns_used_up(facts: RunFacts, last: ModelAnswered | None) -> RunCompleted | RunFailed:
+    """End a run that may make no further turn. One that owes a record has failed without it."""
+    if not owes_record(facts):
+        return run_completed(facts, MAX_ITERATIONS, last)
+    cap = iteration_cap(facts)
+    return run_failed(facts, OUTPUT_INVALID, f"{OUTPUT_INVALID}: the run used its {cap} turns and gave no record", last)
+
+
+def run_failed(facts: RunFacts, code: str, error: str, last: ModelAnswered | None = None) -> RunFailed:
+    """Fail the run; `last` as in run_completed."""
+    facts = _with_answer(facts, last)
     return RunFailed(
         code=code,
         error=error[: limits.ERROR_TEXT_MAX],
@@ -46,6 +68,18 @@ def run_failed(facts: RunFacts, code: str, error: str) -> RunFailed:
         usage=facts.usage,
         cost_micros=facts.cost_micros,
         currency=facts.currency,
+    )
+
+
+def _with_answer(facts: RunFacts, last: ModelAnswered | None) -> RunFacts:
+    if last is None:
+        return facts
+    return replace(
+        facts,
+        turns=facts.turns + 1,
+        usage=add_usage(facts.usage, last.usage),
+        cost_micros=facts.cost_micros + last.cost_micros,
+        currency=last.currency or facts.currency,
     )
 
 

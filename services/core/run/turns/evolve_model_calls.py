@@ -1,4 +1,4 @@
-"""State after an event of a model call: requested, answered, failed, switched to another model, stopped.
+"""State after an event of a model call: requested, answered, failed, switched to another model, rejected, stopped.
 
 Before: services/core/run/evolve.py. After: AwaitingModel while attempts continue, AwaitingTools once there is an answer
 (also one without tool calls: what follows it comes in the same batch).
@@ -11,6 +11,7 @@ from loomlog.schemas.generated.run_events import (
     ModelCallRequested,
     ModelReplied,
     ModelSwitched,
+    OutputRejected,
     TurnCancelled,
 )
 from loomlog.schemas.generated.values import ModelChoice
@@ -169,3 +170,14 @@ def apply_turn_cancelled(state: State, event: TurnCancelled) -> AwaitingTools:
             facts = replace(facts, messages=messages, turns=event.turn, is_turn_over=True)
             return AwaitingTools(facts=facts, turn=event.turn, requested_calls=())
     raise IllegalEvent(f"turn {event.turn} attempt {event.attempt} is cancelled and not under way")
+
+
+def apply_output_rejected(state: State, event: OutputRejected) -> AwaitingTools:
+    """Return the state in which the model has been told what is wrong with its answer."""
+    if not isinstance(state, AwaitingTools) or state.turn != event.turn or state.requested_calls:
+        raise IllegalEvent(f"the answer of turn {event.turn} is rejected and not there")
+    facts = state.facts
+    if event.number != facts.rejected_outputs + 1:
+        raise IllegalEvent(f"answer {event.number} is rejected after {facts.rejected_outputs}")
+    correction = Message(role="user", blocks=(TextBlock(text=event.problem),))
+    return replace(state, facts=replace(facts, messages=(*facts.messages, correction), rejected_outputs=event.number))

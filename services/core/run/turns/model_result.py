@@ -20,12 +20,12 @@ from loomlog.services.core.run import limits
 from loomlog.services.core.run.commands import ModelAnswered, ModelFailed
 from loomlog.services.core.run.conversation import compaction
 from loomlog.services.core.run.evolve import evolve
-from loomlog.services.core.run.interrupts import interruptions
+from loomlog.services.core.run.interrupts import approvals, interruptions
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import AwaitingModel, AwaitingTools, State
 from loomlog.services.core.run.tools import unknown_outcome
-from loomlog.services.core.run.turns import fallback
-from loomlog.services.core.run.turns.completion import has_iterations, run_completed, run_failed
+from loomlog.services.core.run.turns import fallback, typed_answer
+from loomlog.services.core.run.turns.completion import has_iterations, run_failed, turns_used_up
 from loomlog.services.core.run.turns.next_step import after_tools, next_model_attempt, next_step
 
 NO_INTERRUPTION_REQUESTS: Mapping[int, InterruptionRequest] = {}
@@ -61,9 +61,9 @@ def handle_model_answered(state: State, result: ModelAnswered) -> list[Event]:
             return events
         return [*events, *_after_immediate_results(state, events, result.at_ms)]
     if not facts.waiting_inputs and not facts.options.interactive:
-        return [replied, run_completed(facts, result.stop_reason, result)]
+        return [replied, *typed_answer.end_with_answer(state, replied, result)]
     if not has_iterations(facts, result.turn):
-        return [replied, run_completed(facts, "max_iterations", result)]  # no turn is left to respond to further input
+        return [replied, turns_used_up(facts, result)]  # no turn is left to respond to further input
     if facts.waiting_inputs:
         return [replied, next_step(state, [replied], result.turn, result.at_ms)]
     return [replied, RunParked(since_turn=result.turn)]
@@ -79,6 +79,8 @@ def _tool_intents(facts: RunFacts, result: ModelAnswered) -> list[Event]:
     for index, call in enumerate(result.tool_calls):
         if index in requests and index < limits.MAX_TOOL_CALLS_PER_TURN:
             events += interruptions.open_interruption(facts, result, requests[index], events)
+        elif index < limits.MAX_TOOL_CALLS_PER_TURN and facts.definition.approvals:
+            events += approvals.decide_call(facts, result, index)
         elif index < limits.MAX_TOOL_CALLS_PER_TURN:
             events.append(
                 ToolCallRequested(

@@ -24,7 +24,7 @@ from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import OUTCOME_UNKNOWN, AwaitingModel, AwaitingTools, Compacting, Parked, State
 from loomlog.services.core.run.tools import unknown_outcome
 from loomlog.services.core.run.turns import fallback
-from loomlog.services.core.run.turns.completion import has_iterations, run_completed, run_failed
+from loomlog.services.core.run.turns.completion import has_iterations, run_failed, turns_used_up
 
 
 def after_tools(state: AwaitingTools, events: list[Event], at_ms: int) -> list[Event]:
@@ -32,7 +32,7 @@ def after_tools(state: AwaitingTools, events: list[Event], at_ms: int) -> list[E
     if len(state.results) + unknown_outcome.count_results(events) < len(state.requested_calls):
         return []
     if not has_iterations(state.facts, state.turn):
-        return [run_completed(state.facts, "max_iterations", None)]
+        return [turns_used_up(state.facts, None)]
     return [next_step(state, events, state.turn, at_ms)]
 
 

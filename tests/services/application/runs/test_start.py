@@ -16,7 +16,7 @@ from loomlog.services.application import limits
 from loomlog.services.application.queries.read_your_writes import PositionBarrier
 from loomlog.services.application.runs.forks import ForkRequest
 from loomlog.services.application.runs.requests import RunRequest
-from loomlog.services.application.runs.run_ids import new_run_names
+from loomlog.services.application.runs.run_ids import handle_token, new_run_names
 from loomlog.services.application.runs.start import StartedRun
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.refusals import Refused
@@ -391,6 +391,21 @@ async def test_a_handle_in_use_in_another_partition_is_remembered_without_the_re
     assert len(made.commands()) == 2, "it was refused before it was published"
 
 
+async def test_the_handle_that_a_live_run_was_given_is_in_use_for_its_tenant_alone() -> None:
+    async with world() as made:
+        held = await start(made, "silent")
+        while _is_led_to(made, held):
+            held.stream.close()
+            held = await start(made, "silent")
+        published = len(made.commands())
+        refused = await declined(start(made, agent_id=held.agent_id))
+        assert (refused.code, held.run_id in refused.message) == ("agent_id_in_use", True)
+        assert len(made.commands()) == published, "its owner does not see the other run"
+        other = await made.layer.runs.start(GLOBEX, request(agent_id=held.agent_id))
+        other.stream.close()
+        held.stream.close()
+
+
 async def test_a_handle_of_another_partition_is_free_when_its_run_is_over() -> None:
     async with world() as made:
         session = await finished(made)
@@ -428,6 +443,12 @@ async def test_a_session_does_not_get_the_handle_of_a_live_run_of_another_partit
         actual = await declined(made.layer.runs.continue_session(ADMIN_CALLER, session.session_id, again))
         held.stream.close()
     assert (actual.code, held.run_id in actual.message) == ("agent_id_in_use", True)
+
+
+def _is_led_to(made: World, run: StartedRun) -> bool:
+    """Whether the hash of a run's handle leads to its partition."""
+    partition_of = made.layer.publisher.partition_of
+    return partition_of(handle_token("default", run.agent_id)) == partition_of(partition_key(run.run_id))
 
 
 def _handle_of_another_partition(made: World, run: StartedRun) -> str:

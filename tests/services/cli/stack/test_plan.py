@@ -78,12 +78,12 @@ def test_an_unknown_setting_is_said_too(tmp_path):
         planned(tmp_path, LOOMLOG_LISTEN="x")
 
 
-@pytest.mark.parametrize("setting", ["LOOMLOG_LISTEN_ADDR", "LOOMLOG_INSIGHTS_PORT"])
+@pytest.mark.parametrize("setting", ["LOOMLOG_LISTEN_ADDR", "LOOMLOG_GRPC_ADDR", "LOOMLOG_INSIGHTS_PORT"])
 def test_a_port_in_use_names_the_port_who_has_it_and_the_setting(tmp_path, setting):
     configured(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        value = f"127.0.0.1:{port}" if setting == "LOOMLOG_LISTEN_ADDR" else str(port)
+        value = str(port) if setting.endswith("_PORT") else f"127.0.0.1:{port}"
         with pytest.raises(CliError, match=rf"wants port {port}, but process \d+ .*{setting}="):
             planned(tmp_path, **{setting: value})
 
@@ -91,8 +91,15 @@ def test_a_port_in_use_names_the_port_who_has_it_and_the_setting(tmp_path, setti
 def test_both_cannot_have_the_same_port(tmp_path):
     configured(tmp_path)
     free = planned(tmp_path).insights_port
-    with pytest.raises(CliError, match="the API is to have it"):
+    with pytest.raises(CliError, match="the API or insights is to have it"):
         planned(tmp_path, LOOMLOG_LISTEN_ADDR=f"127.0.0.1:{free}", LOOMLOG_INSIGHTS_PORT=str(free))
+    with pytest.raises(CliError, match="gRPC wants port"):
+        planned(tmp_path, LOOMLOG_LISTEN_ADDR=f"127.0.0.1:{free}", LOOMLOG_GRPC_ADDR=f"127.0.0.1:{free}")
+
+
+def test_without_an_address_there_is_no_grpc(tmp_path):
+    configured(tmp_path)
+    assert planned(tmp_path).grpc_addr == ""
 
 
 def test_insights_can_be_left_out(tmp_path):

@@ -1,3 +1,4 @@
+import asyncio
 import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -37,6 +38,27 @@ async def test_what_a_run_needs_starts_together_and_insights_beside_it(tmp_path)
     specs = await services(planned(tmp_path))
     assert [child.name for child in specs.required] == ["runtime", "projector", "api"]
     assert [child.name for child in specs.secondary] == ["insights"]
+
+
+async def test_grpc_runs_where_an_address_is_named_with_the_keys_of_content(tmp_path):
+    made = planned(tmp_path, LOOMLOG_GRPC_ADDR="127.0.0.1:0", LOOMLOG_ENCRYPTION_KEY="k" * 43 + "=")
+    served = (await services(made)).required[-1]
+    assert (served.name, served.url) == ("grpc", f"grpc://{made.grpc_addr}")
+    assert served.environment["LOOMLOG_GRPC_ADDR"] == made.grpc_addr != "127.0.0.1:0"
+    assert "LOOMLOG_ENCRYPTION_KEY" in served.environment
+    assert served.ready is not None
+    assert await served.ready() == f"{made.grpc_addr} does not answer: UNAVAILABLE"
+
+
+async def test_grpc_with_tls_is_ready_when_it_listens(tmp_path):
+    tls = {"LOOMLOG_GRPC_TLS_CERT": "c.pem", "LOOMLOG_GRPC_TLS_KEY": "k.pem"}
+    made = planned(tmp_path, LOOMLOG_GRPC_ADDR="127.0.0.1:0", **tls)
+    ready = (await services(made)).required[-1].ready
+    assert ready is not None
+    assert await ready() == f"{made.grpc_addr} does not answer: ConnectionRefusedError"
+    host, _, port = made.grpc_addr.rpartition(":")
+    async with await asyncio.start_server(lambda reader, writer: writer.close(), host, int(port)):
+        assert await ready() is None
 
 
 async def test_the_auditor_runs_when_there_is_a_key_which_no_other_service_gets(tmp_path):

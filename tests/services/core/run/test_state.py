@@ -6,6 +6,9 @@ import pytest
 
 from loomlog.schemas.conversation import Message, TextBlock, ToolUseBlock
 from loomlog.schemas.generated.run_events import (
+    ApprovalDecided,
+    ApprovalEscalated,
+    ApprovalGiven,
     CallNotBegun,
     ChildrenPlanned,
     ChildRequested,
@@ -25,6 +28,7 @@ from loomlog.schemas.generated.run_events import (
     ModelCallRequested,
     ModelReplied,
     ModelSwitched,
+    OutputRejected,
     PersonNotified,
     ResidentLeft,
     RunCancelled,
@@ -46,7 +50,7 @@ from loomlog.schemas.generated.run_events import (
     TurnCancelled,
     WaitReported,
 )
-from loomlog.schemas.generated.values import BlobRef, HookAct, LimitNotice, Spawn, Usage
+from loomlog.schemas.generated.values import BlobRef, CallVerdict, HookAct, LimitNotice, Spawn, Usage
 from loomlog.schemas.records import replace
 from loomlog.services.core.canonical import StateCodec
 from loomlog.services.core.run.evolve import evolve
@@ -111,10 +115,21 @@ EVERY: tuple[Event, ...] = (
         reason="retryable",
     ),
     FallbackSuppressed(turn=1, attempt=1, code="no_vision"),
+    OutputRejected(turn=1, number=1, path="$", problem="p"),
     ToolCallRequested(turn=1, index=0, call_id="c0", effect_class="read"),
     ToolReturned(turn=1, index=0, call_id="c0"),
     ToolReconcileRequested(turn=1, index=0, call_id="c0", attempt=1, ask=1),
     ToolOutcomeAsked(turn=1, index=0, call_id="c0", attempt=1),
+    ApprovalDecided(
+        turn=1,
+        index=0,
+        call_id="c0",
+        verdict=CallVerdict(index=0, outcome="allow"),
+        arguments_sha256="0",
+        effect_class="read",
+    ),
+    ApprovalGiven(turn=1, index=0, call_id="c0", interrupt_id="i", votes=()),
+    ApprovalEscalated(turn=1, index=0, call_id="c0", interrupt_id="i", group=1, expires_at_ms=1),
     WAITING,
     WaitReported(turn=1, index=0, wait_id=WAITING.wait_id, queue=0, count=1),
     CallNotBegun(kind="tool", turn=1, index=0, attempt=1),

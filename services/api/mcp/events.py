@@ -1,0 +1,218 @@
+"""Methods of MCP's events: list, poll, a stream of one subscription, and requests to an address. Forms only.
+
+    active      the subscription stands, from this cursor on
+    event       an event, with the cursor behind it
+    heartbeat   nothing has happened, and this is the cursor now
+    a result    the stream is over: its client opens another one with its cursor
+
+A stream ends after a while, so that the client's token is looked at again.
+
+Before: endpoint.py. After: event_operations.py.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+import orjson
+
+from loomlog.services.api.mcp.event_operations import (
+    MESSAGE,
+    NEXT_POLL_MS,
+    POLL,
+    SUBSCRIBE,
+    TYPES,
+    UNSUBSCRIBE,
+    WEBHOOK,
+    CallbackFailed,
+    EventPage,
+    EventPoll,
+    EventSubscribed,
+    EventUnsubscribed,
+    NoSuchEvent,
+    Unsupported,
+    check_arguments,
+    message_json,
+)
+from loomlog.services.api.mcp.message_stream import Messages
+from loomlog.services.api.mcp.messages import Message, RpcError, notification, result_message
+from loomlog.services.api.mcp.requests import McpRequests
+from loomlog.services.api.mcp.server import McpServer, refused_request
+from loomlog.services.application.application import Application, clock_ms
+from loomlog.services.application.event_webhooks import occurrence_json
+from loomlog.services.application.streaming.run_feed import FeedCursor, RunEventFilter
+from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.operation_input import parse_input
+from loomlog.services.core.refusals import Refused
+from loomlog.services.families.channel.api import ChannelMessage
+
+NOT_FOUND, FORBIDDEN, EXHAUSTED, UNSUPPORTED, CALLBACK_FAILED = -32023, -32024, -32025, -32026, -32027
+"""Codes of the extension."""
+HEARTBEAT_S = 15.0
+LIFETIME_S = 30 * 60.0
+SUBSCRIPTION_KEY = "io.modelcontextprotocol/subscriptionId"
+
+
+def list_events(server: McpServer, *, sends: bool) -> dict[str, Any]:
+    """Return the event types; there is one page. `sends`: events can be sent to an address."""
+    events = [
+        {
+            "name": name,
+            "delivery": ["poll", "push", *([WEBHOOK] if sends and name != MESSAGE else [])],
+            **described,
+        }
+        for name, described in TYPES.items()
+    ]
+    return {**server.complete(is_cached=True), "events": events}
+
+
+async def poll_events(server: McpServer, requests: McpRequests, caller: Caller, message: Message) -> dict[str, Any]:
+    """Return the events after a cursor. Raises RpcError."""
+    try:
+        page: EventPage = (await requests.request(POLL, caller, _fields(message))).value
+    except Refused as refused:
+        raise event_error(refused, message) from refused
+    return {
+        **server.complete(),
+        "events": page.events,
+        "cursor": page.cursor,
+        "truncated": page.truncated,
+        "hasMore": page.has_more,
+        "nextPollMs": NEXT_POLL_MS,
+    }
+
+
+async def subscribe(server: McpServer, requests: McpRequests, caller: Caller, message: Message) -> dict[str, Any]:
+    """Answer events/subscribe. Raises RpcError."""
+    try:
+        subscribed: EventSubscribed = (await requests.request(SUBSCRIBE, caller, _fields(message))).value
+    except Refused as refused:
+        raise event_error(refused, message) from refused
+    return {
+        **server.complete(),
+        "id": subscribed.id,
+        "refreshBefore": subscribed.refresh_before,
+        "cursor": subscribed.cursor,
+        "truncated": False,
+        "deliveryStatus": {"active": True, "lastError": subscribed.last_error or None},
+    }
+
+
+async def unsubscribe(server: McpServer, requests: McpRequests, caller: Caller, message: Message) -> dict[str, Any]:
+    """Answer events/unsubscribe. Raises RpcError."""
+    try:
+        ended: EventUnsubscribed = (await requests.request(UNSUBSCRIBE, caller, _fields(message))).value
+    except Refused as refused:
+        raise event_error(refused, message) from refused
+    if not ended.existed:
+        text = "there is no subscription with this name, these arguments and this address"
+        raise RpcError(NOT_FOUND, text, data={"kind": "subscription"}, request_id=message.id)
+    return server.complete()
+
+
+async def stream_events(
+    application: Application, requests: McpRequests, caller: Caller, message: Message, server: McpServer
+) -> Messages:
+    """Return the messages of a subscription, once it stands. Raises RpcError."""
+    try:
+        asked = parse_input(EventPoll, _fields(message), code="bad_request")
+        arguments = check_arguments(asked.name, asked.arguments)
+        # The same checks as of a poll: access, cursor, and the cursor of now where none is named.
+        first: EventPage = (await requests.request(POLL, caller, {**_fields(message), "maxEvents": 1})).value
+    except Refused as refused:
+        raise event_error(refused, message) from refused
+    cursor = first.cursor if asked.cursor is None else asked.cursor
+    if asked.name == MESSAGE:
+        events = _channel_events(application, caller, arguments, cursor)
+    else:
+        oldest_ms = 0 if asked.maxAgeMs is None else clock_ms() - asked.maxAgeMs
+        criteria = RunEventFilter(type=asked.name, **arguments)
+        events = _run_events(application, caller, criteria, cursor, oldest_ms)
+    return _messages(events, message, cursor, server, is_truncated=first.truncated)
+
+
+async def _messages(
+    events: AsyncGenerator[Mapping[str, Any] | str, None],
+    message: Message,
+    cursor: str,
+    server: McpServer,
+    *,
+    is_truncated: bool,
+) -> Messages:
+    meta = {SUBSCRIPTION_KEY: message.id}
+
+    def tell(kind: str, **params: Any) -> dict[str, Any]:
+        return notification(f"notifications/events/{kind}", {**params, "_meta": meta})
+
+    yield tell("active", cursor=cursor, truncated=is_truncated)
+    try:
+        async with asyncio.timeout(LIFETIME_S), aclosing(events):
+            async for event in events:
+                yield tell("heartbeat", cursor=event) if isinstance(event, str) else tell("event", **event)
+    except TimeoutError:
+        pass
+    except Refused as refused:
+        error = event_error(refused, message)
+        yield tell("error", error={"code": error.code, "message": error.message, "data": error.data})
+    result = server.complete()
+    yield result_message(message.id, {**result, "_meta": {**result["_meta"], **meta}})
+
+
+async def _run_events(
+    application: Application, caller: Caller, criteria: RunEventFilter, cursor: str, oldest_ms: int
+) -> AsyncGenerator[Mapping[str, Any] | str, None]:
+    stream = application.run_feed.follow(caller, criteria, FeedCursor.parse(cursor), oldest_ms=oldest_ms)
+    clock = asyncio.get_running_loop().time
+    told_at = clock()
+    try:
+        while (events := await stream.next(max(0.0, told_at + HEARTBEAT_S - clock()))) is not None:
+            for event in events:
+                yield occurrence_json(event)
+            if not events and clock() < told_at + HEARTBEAT_S:
+                continue
+            told_at = clock()
+            if not events:
+                yield stream.cursor.encode()
+    finally:
+        stream.close()
+
+
+async def _channel_events(
+    application: Application, caller: Caller, arguments: Mapping[str, str], cursor: str
+) -> AsyncGenerator[Mapping[str, Any] | str, None]:
+    stream = await application.channel_streams.follow(
+        caller, arguments["channel"], scope_id=arguments.get("scope_id", ""), from_cursor=cursor
+    )
+    try:
+        while (chunks := await stream.next()) is not None:
+            for chunk in chunks:
+                shown = msgspec.convert(orjson.loads(chunk.data), ChannelMessage)
+                cursor = chunk.id or cursor
+                yield {**message_json(arguments["channel"], shown), "cursor": cursor}
+            if not chunks:
+                yield cursor
+    finally:
+        stream.close()
+
+
+def _fields(message: Message) -> dict[str, Any]:
+    return {name: value for name, value in message.params.items() if name != "_meta"}
+
+
+def event_error(refused: Refused, message: Message) -> RpcError:
+    """Return a refusal in the extension's words."""
+    error = refused_request(refused, message)
+    cause = refused if refused.__cause__ is None else refused.__cause__
+    if isinstance(cause, NoSuchEvent):
+        error.code, error.data = NOT_FOUND, {"kind": "event"}
+    elif isinstance(cause, Unsupported):
+        error.code, error.data = UNSUPPORTED, {"feature": "deliveryMode", "value": cause.mode}
+    elif isinstance(cause, CallbackFailed):
+        error.code, error.data = CALLBACK_FAILED, {"reason": cause.reason}
+    elif refused.code == "share_exhausted":
+        error.code, error.data = EXHAUSTED, {"limit": "subscriptions", "max": refused.details.get("limit")}
+    elif refused.code in ("insufficient_scope", "forbidden"):
+        error.code = FORBIDDEN
+    return error

@@ -1,0 +1,120 @@
+"""The state of a process that serves requests, and the application that it works with.
+
+Before: main.py, services/grpc/main.py. After: service.py, services/application/bootstrap.py.
+"""
+
+import logging
+import os
+from collections.abc import Awaitable, Callable
+
+from prometheus_client import disable_created_metrics
+
+from loomlog.connectors.configuration.load import ProcessConfiguration
+from loomlog.connectors.configuration.principals import build_token_table
+from loomlog.connectors.configuration.providers import build_providers
+from loomlog.connectors.http.insights_report import InsightsClient
+from loomlog.connectors.identity_providers.sign_in import open_sign_in
+from loomlog.connectors.kafka.schema_registry import load_codec
+from loomlog.connectors.process.gc_tuning import tune_gc
+from loomlog.services.api.mcp.sessions import Sessions
+from loomlog.services.api.metrics import Metrics
+from loomlog.services.api.request_shares import RequestShares
+from loomlog.services.api.service import Service, installed_version
+from loomlog.services.api.settings import ApiSettings
+from loomlog.services.api.shared_insights import SharedInsights
+from loomlog.services.application.application import clock_ms
+from loomlog.services.application.authentication import Authenticator
+from loomlog.services.application.bootstrap import open_application, wait_for
+from loomlog.services.families.channel.services import read_options as channel_options
+from loomlog.services.families.database.services import read_options as database_options
+from loomlog.services.families.definition.observation import observer_name
+from loomlog.services.families.definition.services import read_options as definition_options
+from loomlog.services.families.identity.services import read_options as identity_options
+from loomlog.services.families.memory.services import read_options as memory_options
+from loomlog.services.families.schedule.services import read_options as schedule_options
+from loomlog.services.families.webhook.services import read_options as webhook_options
+
+log = logging.getLogger(__name__)
+
+
+def build_service(loaded: ProcessConfiguration, settings: ApiSettings) -> Service:
+    """Return the state of this process, which serves before its application is open."""
+    # It would add a second, unused series to each counter.
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # the library types this one function not
+    identity_providers, sign_in = open_sign_in(loaded.configuration, os.environ, settings.endpoints.installation_key)
+    return Service(
+        authenticator=Authenticator(
+            build_token_table(loaded.configuration, loaded.settings, os.environ),
+            restricts_operator_key=loaded.settings.operator_key_restriction,
+            has_minted=identity_options(loaded).peppers is not None,
+            providers=identity_providers,
+        ),
+        configuration=loaded.configuration,
+        providers=build_providers(loaded.configuration, loaded.settings, os.environ),
+        metrics=Metrics(version=installed_version(), commit=""),
+        replica_id=settings.replica_id,
+        mcp_sessions=Sessions(settings.endpoints.installation_key, clock_ms=clock_ms),
+        max_request_bytes=settings.max_request_bytes,
+        metrics_enabled=settings.metrics_enabled,
+        insights=SharedInsights(InsightsClient(settings.insights_url) if settings.insights_url else None),
+        sign_in=sign_in,
+        public_url=loaded.settings.public_url,
+        login_origins=settings.ui_login_origins,
+        http_hosts=loaded.settings.http_host_allowlist,
+        own_hosts=settings.own_hosts,
+        shares=RequestShares(streams_per_principal=settings.streams_per_principal),
+    )
+
+
+async def _nothing() -> None:
+    return None
+
+
+async def run_application(
+    service: Service,
+    loaded: ProcessConfiguration,
+    settings: ApiSettings,
+    *,
+    name: str = "api",
+    on_ready: Callable[[], Awaitable[None]] = _nothing,
+) -> None:
+    """Run the application that the requests use, until cancelled. `name` is that of the process."""
+    codec = await wait_for("schemas", service.readiness, lambda: load_codec(loaded.settings))
+    async with open_application(
+        settings.endpoints,
+        service.authenticator,
+        codec,
+        keepalive_s=settings.keepalive_s,
+        readiness=service.readiness,
+        on_batch=service.metrics.batch_records.observe,
+        family_options=(
+            channel_options(loaded),
+            definition_options(loaded),
+            identity_options(loaded),
+            memory_options(loaded),
+            database_options(loaded),
+            schedule_options(loaded),
+            webhook_options(loaded),
+        ),
+        secrets=loaded.secret_registry,
+        observer=observer_name(name, loaded.settings.replica_id),
+        currency=loaded.configuration.pricing.currency,
+        beside=[service.open_access.run],
+    ) as (layer, work):
+        service.current_application = layer
+        await on_ready()
+        log.info("ready")
+        tune_gc()
+        try:
+            await work()
+        finally:
+            # In either case the process stops now and closes what the requests in progress still need.
+            service.is_stopping = True
+            service.current_application = None
+
+
+def end_streams(service: Service) -> None:
+    """End the streams of all clients, because the process stops; they reconnect to another."""
+    service.is_stopping = True
+    if service.current_application is not None:
+        service.current_application.end_streams()

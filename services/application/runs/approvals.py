@@ -1,0 +1,300 @@
+"""Calls of runs that wait for the approval of people: lists, decisions, and trials of rules on recorded runs.
+
+A decision is a command like any other (control.py): in the log first, then decided by the owner of the run, which alone
+knows who is asked, how many have approved, and whether the call still waits. Who may approve is what the rule says; the
+scopes that the caller holds go with the command.
+
+Before: a transport. After: services/core/run/interrupts/approvals.py.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+from msgspec import structs
+
+from loomlog.projections.frames.frame_json import format_rfc3339
+from loomlog.projections.interrupts import PENDING, InterruptFilter, InterruptRow
+from loomlog.projections.tables import InvalidPageToken
+from loomlog.schemas.approval_policy import PolicyError, decode_policy, parse_policy
+from loomlog.schemas.generated.run_commands import GiveApproval
+from loomlog.schemas.generated.run_events import ApprovalGiven, CommandRefused, InterruptionClosed
+from loomlog.schemas.ids import ID_PATTERN
+from loomlog.services.application.errors import bad_request, owner_refusal
+from loomlog.services.application.queries.audit_log import EventQuery, EventView
+from loomlog.services.application.queries.read_models import scope_of
+from loomlog.services.application.queries.read_your_writes import not_yet_error
+from loomlog.services.application.runs.control import already_ended
+from loomlog.services.application.runs.interrupts import parse_statuses
+from loomlog.services.application.runs.run_target import CommandTarget
+from loomlog.services.core.access.decide import Caller, access_filter, held_scopes
+from loomlog.services.core.access.scopes import SCOPES
+from loomlog.services.core.approvals.evaluation import CallFacts, CompiledPolicy, parse_call_arguments
+from loomlog.services.core.operations import Answer, Call, Handlers
+from loomlog.services.core.refusals import Refused
+from loomlog.services.core.run.interrupts.questions import APPROVAL
+from loomlog.services.families.approvals import AGGREGATE, NAME, api
+from loomlog.services.families.operation import read_rows
+
+if TYPE_CHECKING:
+    from loomlog.services.application.application import Application
+
+EVENTS_PAGE, PAGES_MAX = 500, 40
+"""Events of one page of a recorded run, and most pages: 20,000 events."""
+CALLS_MAX = 2_000
+"""Most calls in the answer of a trial."""
+
+
+class ApprovalHandlers:
+    """Carries out the operations; each is named like its operation. All raise Refused."""
+
+    def __init__(self, application: "Application") -> None:
+        self._application = application
+
+    def by_operation(self) -> Handlers:
+        """Return the handler of each operation."""
+        return {
+            api.LIST: self.list_all,
+            api.SHOW: self.show,
+            api.APPROVE: self.approve,
+            api.DENY: self.deny,
+            api.TEST: self.test,
+        }
+
+    # --- reads -------------------------------------------------------------------------------------------------------
+
+    async def list_all(self, call: Call[api.ApprovalsList]) -> Answer[api.ApprovalPage]:
+        """Return the approvals that the caller may see."""
+        caller, asked, sources = call.principal, call.input, self._application.sources
+        allowed = access_filter(caller)
+        criteria = InterruptFilter(
+            kind=APPROVAL, statuses=parse_statuses(asked.status), run_id=asked.run_id, user_id=allowed.user_id or ""
+        )
+        await sources.barrier.wait_for_own_writes(None)
+        try:
+            page = await sources.projection.interrupts(
+                scope_of(allowed), criteria, limit=asked.limit, after=asked.cursor
+            )
+        except InvalidPageToken as error:
+            raise bad_request(f"cursor: {error}") from error
+        rows = await sources.content.decrypt_interrupts(page.rows)
+        shown = [approval_of(row, caller) for row in rows]
+        return Answer(value=api.ApprovalPage(approvals=shown, total=page.total, next=page.next or None))
+
+    async def show(self, call: Call[api.ApprovalNamed]) -> Answer[api.Approval]:
+        """Return one approval."""
+        run = await self._application.queries.visible_run(call.principal, call.input.run_id)
+        row = await self._row(run.tenant, call.input.run_id, call.input.approval_id)
+        if row is None:
+            raise _unknown(call.input.run_id, call.input.approval_id)
+        (row,) = await self._application.sources.content.decrypt_interrupts([row])
+        return Answer(value=approval_of(row, call.principal))
+
+    # --- decisions ---------------------------------------------------------------------------------------------------
+
+    async def approve(self, call: Call[api.ApprovalApprove]) -> Answer[api.ApprovalVoted]:
+        """Approve a call."""
+        return await self._vote(call, is_approved=True, arguments_sha256=call.input.arguments_sha256)
+
+    async def deny(self, call: Call[api.ApprovalDeny]) -> Answer[api.ApprovalVoted]:
+        """Deny a call."""
+        return await self._vote(call, is_approved=False)
+
+    async def _vote(
+        self,
+        call: Call[api.ApprovalApprove] | Call[api.ApprovalDeny],
+        *,
+        is_approved: bool,
+        arguments_sha256: str = "",
+    ) -> Answer[api.ApprovalVoted]:
+        asked, caller, control = call.input, call.principal, self._application.control
+        target = await self._application.queries.run_target(caller, asked.run_id)
+        await self._check_pending(target, asked.run_id, asked.approval_id)
+        seal = await self._application.sources.content.encryptor_for(target.tenant, target.user_id)
+        command = GiveApproval(
+            envelope=control.envelope(caller, target),
+            run_id=asked.run_id,
+            interrupt_id=asked.approval_id,
+            is_approved=is_approved,
+            reason=seal(asked.reason, False) if seal is not None and asked.reason else asked.reason,
+            scopes=tuple(sorted(held_scopes(caller))),
+            surface=asked.surface,
+            arguments_sha256=arguments_sha256,
+        )
+        item = await control.send_command(target, command)
+        if item is None:
+            raise await control.pending_error("resolve_pending", target, "the decision is in the log")
+        event = item.record
+        if isinstance(event, CommandRefused):
+            raise owner_refusal(event.code, event.message)
+        if isinstance(event, ApprovalGiven):
+            status, approvals = event.status, sum(vote.is_approved for vote in event.votes)
+        elif isinstance(event, InterruptionClosed):
+            status, approvals = event.status, 0
+        else:
+            raise already_ended(asked.run_id)
+        value = api.ApprovalVoted(approval_id=asked.approval_id, status=status, approvals=approvals)
+        return Answer(value=value, positions=(control.position(item),))
+
+    async def _check_pending(self, target: CommandTarget, run_id: str, approval_id: str) -> None:
+        """Raise Refused when the read models show that the approval has ended or does not exist."""
+        row = await self._row(target.tenant, run_id, approval_id)
+        if row is not None and row.kind == APPROVAL and row.status != PENDING:
+            raise Refused("approval_closed", f"the approval {approval_id} is {row.status} already")
+        if row is None and target.status != "running":
+            raise _unknown(run_id, approval_id)
+
+    async def _row(self, tenant: str, run_id: str, approval_id: str) -> InterruptRow | None:
+        sources = self._application.sources
+        if not ID_PATTERN.match(approval_id):
+            raise _unknown(run_id, approval_id)
+        lag = await sources.barrier.wait_for_own_writes(sources.partition_of(run_id))
+        row = await sources.projection.interrupt(tenant, run_id, approval_id)
+        if row is None and lag:
+            raise not_yet_error(_unknown(run_id, approval_id).message, lag)
+        return row if row is None or row.kind == APPROVAL else None
+
+    # --- trials ------------------------------------------------------------------------------------------------------
+
+    async def test(self, call: Call[api.PolicyTest]) -> Answer[api.PolicyTested]:
+        """Return what rules would have said about the calls of a run. Other runs of its tree are not read: counts and
+        sums are those of the run.
+        """
+        rules = await self._rules_to_test(call)
+        events, is_complete = await self._events_of(call.principal, call.input.run_id)
+        calls = trial(rules, events)
+        outcomes = [one.outcome for one in calls]
+        value = api.PolicyTested(
+            run_id=call.input.run_id,
+            calls=calls[:CALLS_MAX],
+            allowed=outcomes.count("allow"),
+            denied=outcomes.count("deny"),
+            asked=outcomes.count("ask"),
+            is_complete=is_complete and len(calls) <= CALLS_MAX,
+        )
+        return Answer(value=value)
+
+    async def _rules_to_test(self, call: Call[api.PolicyTest]) -> CompiledPolicy:
+        if call.input.rules is not None:
+            try:
+                return CompiledPolicy(parse_policy({"rules": call.input.rules}, scopes=SCOPES))
+            except PolicyError as error:
+                raise bad_request(str(error)) from error
+        reads = self._application.entity_reads
+        assert reads is not None, "the operation is served with families only"
+        row = await read_rows(reads.show(NAME, call.caller.tenant, AGGREGATE, positions=call.caller.positions))
+        return CompiledPolicy(decode_policy(row.entity.state.text if row is not None else '{"rules":[]}'))
+
+    async def _events_of(self, caller: Caller, run_id: str) -> tuple[list[EventView], bool]:
+        events: list[EventView] = []
+        cursor = ""
+        for _ in range(PAGES_MAX):
+            query = EventQuery(run_id=run_id, limit=EVENTS_PAGE, cursor=cursor)
+            page = await self._application.audit_log.events(caller, query)
+            events += page.events
+            cursor = page.next
+            if not cursor:
+                return events, True
+        return events, False
+
+
+def trial(rules: CompiledPolicy, events: list[EventView]) -> list[api.TestedCall]:
+    """Return the verdict about each call of these events of a run, in their order. A call that is asked counts as
+    approved.
+    """
+    facts: dict[str, Any] = {"agent": "", "user": ""}
+    totals: dict[str, int] = {}
+    spent_micros = 0
+    calls: dict[tuple[int, int], api.TestedCall] = {}
+    for event in events:
+        payload = event.payload
+        if event.type == "RunStarted":
+            facts = {"agent": payload["definition"]["name"], "user": payload["user_id"]}
+        elif event.type == "ModelReplied":
+            spent_micros += payload["cost_micros"]
+            for index, made in enumerate(payload["tool_calls"]):
+                arguments = parse_call_arguments(made["input"])
+                verdict = rules.verdict(
+                    CallFacts(
+                        tool=made["name"],
+                        arguments=arguments,
+                        agents=(facts["agent"],),
+                        tenant=event.tenant,
+                        user=facts["user"],
+                        totals=totals,
+                        spent_micros=spent_micros,
+                    )
+                )
+                if verdict.outcome != "deny":
+                    for meter, amount in rules.amounts(made["name"], arguments).items():
+                        totals[meter] = totals.get(meter, 0) + amount
+                calls[payload["turn"], index] = api.TestedCall(
+                    turn=payload["turn"],
+                    index=index,
+                    tool=made["name"],
+                    outcome=verdict.outcome,
+                    rule=verdict.rule,
+                    reason=verdict.reason,
+                    is_undecided=verdict.is_undecided,
+                    recorded="",
+                )
+        elif event.type == "ToolReturned" and (place := (payload["turn"], payload["index"])) in calls:
+            calls[place] = structs.replace(calls[place], recorded=payload["outcome"])
+    return list(calls.values())
+
+
+# --- answers ---------------------------------------------------------------------------------------------------------
+
+
+def approval_of(row: InterruptRow, caller: Caller) -> api.Approval:
+    """Return what is shown of an approval, decrypted."""
+    terms = orjson.loads(row.terms or "{}")
+    verdict = terms.get("verdict", {})
+    groups = [
+        api.ApproverGroupRow(
+            subjects=list(group["subjects"]),
+            scopes=list(group["scopes"]),
+            approvals=group["approvals"],
+            within_s=group["within_ms"] // 1000,
+        )
+        for group in verdict.get("groups", ())
+    ]
+    number = row.approver_group or 0
+    asked = groups[number] if number < len(groups) else None
+    may_approve = asked is not None and (
+        caller.subject in asked.subjects or not held_scopes(caller).isdisjoint(asked.scopes)
+    )
+    votes = [
+        api.ApprovalVoteRow(
+            by=vote["by"],
+            approved=vote["is_approved"],
+            reason=vote["reason"],
+            surface=vote["surface"],
+            at=format_rfc3339(vote["at_ms"]),
+        )
+        for vote in orjson.loads(row.votes or "[]")
+    ]
+    return api.Approval(
+        approval_id=row.interrupt_id,
+        run_id=row.run_id,
+        agent=row.agent or "",
+        user_id=row.user_id or "",
+        status=row.status or "",
+        tool=terms.get("tool", ""),
+        arguments=row.context or "",
+        arguments_sha256=terms.get("arguments_sha256", ""),
+        question=row.question or "",
+        rule=verdict.get("rule", ""),
+        source=verdict.get("source", ""),
+        reason=verdict.get("reason", ""),
+        groups=groups,
+        group=number,
+        votes=votes,
+        may_approve=may_approve and row.status == PENDING,
+        created_at=format_rfc3339(row.created_at_ms or 0),
+        expires_at=format_rfc3339(row.expires_at_ms or 0),
+        ended_at=format_rfc3339(row.ended_at_ms) if row.ended_at_ms else None,
+    )
+
+
+def _unknown(run_id: str, approval_id: str) -> Refused:
+    return Refused("not_found", f"the run {run_id[:140]} has no approval {approval_id[:140]}")

@@ -1,0 +1,38 @@
+"""Values of a call's arguments by a JSON path such as `$.invoice.lines[*].amount`."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from loomlog.schemas.approval_policy import EVERY, Path
+
+VALUES_MAX = 1_000
+"""Most values that a path with `[*]` returns; a longer list is an error, and so fails closed."""
+
+
+class ArgumentError(Exception):
+    """The arguments have no value of the expected kind; the message names the problem, never a value."""
+
+
+def find_values(arguments: Any, path: Path) -> list[Any]:
+    """Return the values at a path; none when there is none. Raises ArgumentError when there are too many."""
+    values: list[Any] = []
+    for value in _walk(arguments, path):
+        if len(values) == VALUES_MAX:
+            raise ArgumentError(f"there are more than {VALUES_MAX} values")
+        values.append(value)
+    return values
+
+
+def _walk(value: Any, path: Path) -> Iterator[Any]:
+    if not path:
+        yield value
+        return
+    step, rest = path[0], path[1:]
+    if step == EVERY:
+        for entry in value if isinstance(value, list) else ():
+            yield from _walk(entry, rest)
+    elif isinstance(step, str):
+        if isinstance(value, dict) and step in value:
+            yield from _walk(value[step], rest)
+    elif isinstance(value, list) and step < len(value):
+        yield from _walk(value[step], rest)

@@ -1,0 +1,337 @@
+"""Operations that only gRPC has, because over HTTP they are files, streams or several routes.
+
+    state_file.read, state_file.restore    a state file as one message
+    limit.apply                            limits, as HTTP has them in three routes
+    pause.runtime_state                    the pauses, with the number of stored state files
+    configuration.show                     what this installation has
+
+Before: rpcs.py. After: services/application.
+"""
+
+import asyncio
+import time
+from contextlib import closing
+from tempfile import SpooledTemporaryFile
+from typing import IO, Annotated, Any, Literal, cast
+
+import orjson
+from msgspec import Meta
+
+from loomlog.projections.frames.frame_json import format_rfc3339
+from loomlog.services.api.routing_view import aliases_json
+from loomlog.services.api.service import Service
+from loomlog.services.application import limits
+from loomlog.services.application.admin.budget_limits import LimitRequest, LimitView
+from loomlog.services.application.application import clock_ms
+from loomlog.services.application.errors import bad_request
+from loomlog.services.application.operations import product_operations
+from loomlog.services.application.transfer.restore import RestoreResult
+from loomlog.services.core.access.decide import has_scope
+from loomlog.services.core.access.rules import ANY_CALLER, PUBLIC, requires
+from loomlog.services.core.access.scopes import ADMIN, TENANT
+from loomlog.services.core.operations import Answer, Call, Effect, Handlers, Input, NoInput, Operation, Output
+from loomlog.services.core.refusals import Refused
+from loomlog.services.families.budget.limits import AMOUNT_MAX
+from loomlog.services.stream.archive.state_file import BrokenStateFile, StateWriter
+from loomlog.services.stream.archive.state_reader import decompressed
+
+ANSWER_BYTES_MAX = 64 * 1024 * 1024
+"""Longest state file in one message; longer ones are downloads over HTTP."""
+SPOOL_BYTES = 8 * 1024 * 1024
+Name = Annotated[str, Meta(max_length=limits.NAME_BYTES_MAX)]
+Amount = Annotated[int, Meta(ge=0, le=AMOUNT_MAX)]
+
+
+class StateFileRead(Input, frozen=True, kw_only=True):
+    snapshot_id: Annotated[str, Meta(description="Id of the state file.")]
+
+
+class StateFileContent(Output, frozen=True, kw_only=True):
+    """A stored state file in one piece."""
+
+    snapshot_id: str
+    created_at: str
+    description: str
+    format_version: str
+    size_bytes: Annotated[int, Meta(description="Bytes of the content.")]
+    checksum: Annotated[str, Meta(description="SHA-256 of the stored file.")]
+    content: Annotated[bytes, Meta(description="The document, JSON.")]
+
+
+class StateFileRestore(Input, frozen=True, kw_only=True):
+    """A stored state file, or a document."""
+
+    snapshot_id: Annotated[str, Meta(description="Id of a stored state file.")] = ""
+    raw_json: Annotated[bytes, Meta(description="An exported document.")] = b""
+    include_history: Annotated[bool, Meta(description="No effect: everything in the file is restored.")] = False
+
+
+class StateRestored(Output, frozen=True, kw_only=True):
+    """What was added, by section."""
+
+    paused_runs_restored: int
+    synthesized_sessions: Annotated[int, Meta(description="Runs that were added.")]
+    transcript_events_restored: int
+    memory_restored: int
+    warnings: list[str]
+
+
+class LimitApply(Input, frozen=True, kw_only=True):
+    op: Annotated[Literal["list", "set", "delete"], Meta(description="What to do.")]
+    tenant: Annotated[Name, Meta(description="The caller's if absent.")] = ""
+    scope: Annotated[Literal["operator", "tenant", "user"] | None, Meta(description="Needed to set and delete.")] = None
+    scope_id: Annotated[Name, Meta(description="The user; empty for a tenant.")] = ""
+    soft_limit: Annotated[Amount | None, Meta(description="Tokens a month; reported once used.")] = None
+    hard_limit: Annotated[Amount | None, Meta(description="Tokens a month; then no call begins.")] = None
+
+
+class LimitRow(Output, frozen=True, kw_only=True):
+    tenant_id: str
+    scope: str
+    scope_id: str
+    soft_limit: int | None
+    hard_limit: int | None
+    used: int
+    updated_at: str
+    updated_by: str
+
+
+class LimitRows(Output, frozen=True, kw_only=True):
+    limits: list[LimitRow]
+
+
+class RuntimeState(Output, frozen=True, kw_only=True):
+    status: Annotated[str, Meta(description="running, pausing or paused.")]
+    paused_at: Annotated[str | None, Meta(description="When everything was paused (RFC 3339).")]
+    paused_run_count: int
+    snapshots_count: Annotated[int, Meta(description="Stored state files.")]
+
+
+class Configuration(Output, frozen=True, kw_only=True):
+    """What an installation has, as far as its caller may see it."""
+
+    config_json: dict[str, Any]
+
+
+class ServerHealth(Output, frozen=True, kw_only=True):
+    ok: bool
+    commit: str
+    built: str
+    uptime_seconds: int
+
+
+READ_STATE_FILE = Operation(
+    name="state_file.read",
+    summary="Get a stored state file with its content.",
+    input=StateFileRead,
+    output=StateFileContent,
+    access=requires(ADMIN),
+    effect=Effect.READ,
+    unavailable_code="blobs_unavailable",
+)
+RESTORE_STATE_FILE = Operation(
+    name="state_file.restore",
+    summary="Restore a stored state file or a document. What exists already is not changed.",
+    input=StateFileRestore,
+    output=StateRestored,
+    access=requires(ADMIN),
+    effect=Effect.WAIT,
+    unavailable_code="blobs_unavailable",
+)
+APPLY_LIMIT = Operation(
+    name="limit.apply",
+    summary="List, set or delete monthly limits.",
+    input=LimitApply,
+    output=LimitRows,
+    access=requires(TENANT),
+    effect=Effect.WRITE,
+    unavailable_code="log_unavailable",
+)
+GET_RUNTIME_STATE = Operation(
+    name="pause.runtime_state",
+    summary="Get the state of the runtime, and how many state files are stored.",
+    input=NoInput,
+    output=RuntimeState,
+    access=requires(ADMIN),
+    effect=Effect.READ,
+)
+SHOW_CONFIGURATION = Operation(
+    name="configuration.show",
+    summary="Show what this installation has.",
+    input=NoInput,
+    output=Configuration,
+    access=ANY_CALLER,
+    effect=Effect.READ,
+)
+GET_HEALTH = Operation(
+    name="health.get",
+    summary="Say that this process answers.",
+    input=NoInput,
+    output=ServerHealth,
+    access=PUBLIC,
+    effect=Effect.READ,
+)
+OPERATIONS = (
+    READ_STATE_FILE,
+    RESTORE_STATE_FILE,
+    APPLY_LIMIT,
+    GET_RUNTIME_STATE,
+    SHOW_CONFIGURATION,
+    GET_HEALTH,
+)
+
+
+class GrpcOperations:
+    """The handlers. All raise Refused."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def by_operation(self) -> Handlers:
+        """Return the handlers by their operations."""
+        return {
+            READ_STATE_FILE: self.read_state_file,
+            RESTORE_STATE_FILE: self.restore_state_file,
+            APPLY_LIMIT: self.apply_limit,
+            GET_RUNTIME_STATE: self.runtime_state,
+            SHOW_CONFIGURATION: self.configuration,
+            GET_HEALTH: self.health,
+        }
+
+    # --- state files -------------------------------------------------------------------------------------------------
+
+    async def read_state_file(self, call: Call[StateFileRead]) -> Answer[StateFileContent]:
+        """Return a stored state file."""
+        manifest, file = await self._service.application.backups.open(call.principal, call.input.snapshot_id)
+        with closing(file):
+            content = await asyncio.to_thread(decompressed(file).read, ANSWER_BYTES_MAX + 1)
+        if len(content) > ANSWER_BYTES_MAX:
+            text = f"the snapshot has more than {ANSWER_BYTES_MAX} bytes: download it over HTTP (/v1/_snapshots)"
+            raise Refused("snapshot_too_large", text)
+        return Answer(
+            value=StateFileContent(
+                snapshot_id=manifest["id"],
+                created_at=manifest["created_at"],
+                description=manifest["label"],
+                format_version=str(manifest["schema_version"]),
+                size_bytes=len(content),
+                checksum=manifest["sha256"],
+                content=content,
+            )
+        )
+
+    async def restore_state_file(self, call: Call[StateFileRestore]) -> Answer[StateRestored]:
+        """Restore a stored state file or a document."""
+        asked, application = call.input, self._service.application
+        if bool(asked.snapshot_id) == bool(asked.raw_json):
+            raise bad_request("expected one of snapshot_id and raw_json")
+        if asked.snapshot_id:
+            _, stored = await application.backups.open(call.principal, asked.snapshot_id)
+            with closing(stored) as file:
+                return _restored(await application.state_restore.restore(call.principal, file))
+        with SpooledTemporaryFile(max_size=SPOOL_BYTES) as sent:
+            _write_document(cast("IO[bytes]", sent), asked.raw_json)
+            return _restored(await application.state_restore.restore(call.principal, cast("IO[bytes]", sent)))
+
+    # --- spending ----------------------------------------------------------------------------------------------------
+
+    async def apply_limit(self, call: Call[LimitApply]) -> Answer[LimitRows]:
+        """List, set or delete limits."""
+        asked, budgets = call.input, self._service.application.budgets
+        if asked.op == "list":
+            return Answer(value=_limits(*await budgets.limits(call.principal, asked.tenant)))
+        if asked.scope is None:
+            raise bad_request("scope: expected operator, tenant or user")
+        tenant = asked.tenant or None
+        if asked.op == "delete":
+            position = await budgets.remove(call.principal, asked.scope, tenant, asked.scope_id)
+            return Answer(value=_limits(), positions=(position,) if position else ())
+        request = LimitRequest(
+            scope=asked.scope,
+            tenant=tenant,
+            scope_id=asked.scope_id,
+            soft_tokens=asked.soft_limit,
+            hard_tokens=asked.hard_limit,
+        )
+        view, position = await budgets.set(call.principal, request)
+        return Answer(value=_limits(view), positions=(position,))
+
+    # --- the installation --------------------------------------------------------------------------------------------
+
+    async def runtime_state(self, call: Call[NoInput]) -> Answer[RuntimeState]:
+        """Return the state of the runtime."""
+        application = self._service.application
+        state = await application.wide_pauses.state(call)
+        files = await application.backups.list(call.principal)
+        of_all = (pause.at for pause in state.value.pauses if pause.scope == "all")
+        return Answer(
+            value=RuntimeState(
+                status=state.value.state,
+                paused_at=next(of_all, None),
+                paused_run_count=state.value.paused_runs_count,
+                snapshots_count=len(files),
+            )
+        )
+
+    async def configuration(self, call: Call[NoInput]) -> Answer[Configuration]:
+        """Return what this installation has."""
+        service, is_admin = self._service, has_scope(call.principal, ADMIN)
+        shown: dict[str, Any] = {
+            "generated_at": format_rfc3339(clock_ms()),
+            "view": "admin" if is_admin else "authenticated",
+            "instance": {"version": service.version, "commit": service.commit, "build_time": service.built},
+            "features": {family: {"available": True} for family in sorted({o.family for o in product_operations()})},
+            "providers": [{"provider": name, "active": one.is_usable} for name, one in service.providers.items()],
+            "models": [
+                {"alias": alias, **model} for alias, model in aliases_json(service.configuration)["aliases"].items()
+            ],
+            "search": [],
+        }
+        return Answer(value=Configuration(config_json=shown))
+
+    async def health(self, call: Call[NoInput]) -> Answer[ServerHealth]:
+        """Say that this process answers."""
+        service = self._service
+        uptime_s = int(time.monotonic() - service.started_at)
+        return Answer(value=ServerHealth(ok=True, commit=service.commit, built=service.built, uptime_seconds=uptime_s))
+
+
+def _write_document(file: IO[bytes], document: bytes) -> None:
+    try:
+        for piece in StateWriter().rewrite(orjson.loads(document)):
+            file.write(piece)
+    except orjson.JSONDecodeError as error:
+        raise bad_request(f"raw_json: expected JSON: {error}") from error
+    except BrokenStateFile as error:
+        raise Refused("restore_failed", f"the document cannot be restored: {error}; nothing was written") from error
+
+
+def _restored(result: RestoreResult) -> Answer[StateRestored]:
+    return Answer(
+        value=StateRestored(
+            paused_runs_restored=result.live_runs,
+            synthesized_sessions=result.runs,
+            transcript_events_restored=result.events,
+            memory_restored=result.refilled.get("memory", 0),
+            warnings=list(result.warnings),
+        ),
+        positions=tuple(sorted(result.positions.values())),
+    )
+
+
+def _limits(*views: LimitView) -> LimitRows:
+    return LimitRows(
+        limits=[
+            LimitRow(
+                tenant_id=view.limit.tenant,
+                scope=view.limit.scope,
+                scope_id=view.limit.scope_id,
+                soft_limit=view.limit.soft_tokens,
+                hard_limit=view.limit.hard_tokens,
+                used=view.account.used_tokens,
+                updated_at=format_rfc3339(view.limit.at_ms),
+                updated_by=view.limit.by,
+            )
+            for view in views
+        ]
+    )

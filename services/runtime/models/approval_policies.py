@@ -1,0 +1,58 @@
+"""The policies that a new run is pinned to, in the order of trust: of the file, of its tenant, of its agent.
+
+Those of a parent come before them (services/core/run/subagents/children.py). A run keeps its policies by hash, whatever
+is in force later.
+
+Before: agent_definitions.py resolves an agent. After: RunStarted has them, in its definition.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+
+from loomlog.connectors.configuration.approvals_block import ApprovalsBlock
+from loomlog.schemas.approval_policy import policy_sha256
+from loomlog.schemas.generated.values import ApprovalPolicy
+from loomlog.services.families.approvals.state import TenantPolicy
+
+FILE, TENANT, AGENT = "file", "tenant", "agent"
+NO_POLICY = TenantPolicy()
+NO_RULES = '{"rules":[]}'
+
+
+def no_tenant_policy(tenant: str) -> TenantPolicy:
+    """Return the rules of a tenant that has none."""
+    return NO_POLICY
+
+
+class ApprovalPolicies:
+    """The policies in force. `of_tenant`, once it is set, returns the rules of a tenant."""
+
+    def __init__(self, of_file: ApprovalsBlock) -> None:
+        self._file = _pin(FILE, of_file.text)
+        self.of_tenant: Callable[[str], TenantPolicy] = no_tenant_policy
+        self._pin = lru_cache(maxsize=1_000)(_pin)
+
+    def for_run(self, tenant: str, agent: ApprovalsBlock) -> tuple[ApprovalPolicy, ...]:
+        """Return the policies of a run of that tenant and agent; none of them is without rules."""
+        policy = self.of_tenant(tenant)
+        if not (self._file or agent.rules or policy.version):
+            return ()
+        of_tenant = self._pin(TENANT, policy.text, policy.version)
+        return (*self._file, *of_tenant, *self._pin(AGENT, agent.text))
+
+
+def _pin(source: str, text: str, version: int = 0) -> tuple[ApprovalPolicy, ...]:
+    """Return the policy; none for a text without rules."""
+    if text in ("", NO_RULES):
+        return ()
+    return (ApprovalPolicy(source=source, version=version, sha256=policy_sha256(text), text=text),)
+
+
+def with_policies_in_force(
+    pinned: tuple[ApprovalPolicy, ...], current: tuple[ApprovalPolicy, ...]
+) -> tuple[ApprovalPolicy, ...]:
+    """Return the policies of a fork: those in force now, and those of its origin that are not among them, so that a
+    fork of an old run evades no rule.
+    """
+    known = {policy.sha256 for policy in current}
+    return (*current, *(policy for policy in pinned if policy.sha256 not in known))
