@@ -21,7 +21,7 @@ URL    ?=
 TOKEN  ?=
 TYPESCRIPT := 5.9.3
 
-.PHONY: help run up down demo test check check-web format schemas bench bench-takeover bench-parked bench-entities bench-definitions bench-memory bench-channels bench-access bench-projections bench-peers bench-smoke bench-original bench-deaths bench-scale bench-web screenshots diagram flame figures chaos simulate lock clean
+.PHONY: help run up down demo test check check-web format schemas bench bench-takeover bench-parked bench-entities bench-definitions bench-memory bench-channels bench-access bench-typed bench-tools try-mcp-servers bench-projections bench-sign-in bench-peers bench-smoke bench-original bench-deaths bench-scale bench-web bench-protocols conformance screenshots diagram flame figures chaos simulate lock clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -101,17 +101,31 @@ bench-parked: $(TOOLS) ## measure what 10,000 parked runs cost in memory and CPU
 bench-entities: $(TOOLS) ## measure what entity writes cost, and a million aggregates at rest (about 15 minutes; AGGREGATES=0 leaves those out)
 	@$(BIN)/python -m tests.benchmarks.entities $(if $(AGGREGATES),--aggregates $(AGGREGATES))
 
+bench-sign-in: $(TOOLS) ## measure what tokens of identity providers cost a request
+	@$(BIN)/python -m tests.benchmarks.sign_in
+
 bench-definitions: $(TOOLS) ## measure definitions: resolving, opening, promoting and changing 10,000 of them (LINES=200)
 	@$(BIN)/python -m tests.benchmarks.definitions $(if $(LINES),--lines $(LINES))
 
 bench-memory: $(TOOLS) ## measure memory: turns and calls with it, a million keys, 200,000 vectors of one scope (KEYS=0 or VECTORS=0 leaves those out)
 	@$(BIN)/python -m tests.benchmarks.memory $(if $(KEYS),--keys $(KEYS)) $(if $(VECTORS),--vectors $(VECTORS))
 
+bench-tools: $(TOOLS) ## measure tool calls: what rules for approvals cost (a few seconds)
+	@$(BIN)/python -m tests.benchmarks.approvals
+
 bench-channels: $(TOOLS) ## measure channels, schedules and webhooks: circuits, publishes, due schedules, deliveries, parked subscribers (PARTS=circuits)
 	@$(BIN)/python -m tests.benchmarks.channels $(if $(PARTS),--parts $(PARTS))
 
 bench-access: $(TOOLS) ## measure what 100,000 minted tokens cost a process, and how long it takes to find one (URL=... TOKEN=...: also revocation)
 	@$(BIN)/python -m tests.benchmarks.access $(if $(URL),--url $(URL) --token $(TOKEN))
+
+bench-tools: $(TOOLS) ## measure tools of MCP servers: calls over a process and over HTTP, and what a turn pays for 20 of them
+	@$(BIN)/python -m tests.benchmarks.tools
+
+try-mcp-servers: $(TOOLS) ## use two MCP servers of the npm registry, files and everything (needs Node; nothing else does)
+	@$(BIN)/python -m tests.benchmarks.real_mcp_servers
+bench-typed: $(TOOLS) ## measure records: compiling schemas, checking answers, and runs with and without one
+	@$(BIN)/python -m tests.benchmarks.typed $(if $(RUNS),--runs $(RUNS))
 
 bench-projections: $(TOOLS) ## measure rebuilds, a lost database and the lag of the read models
 	@$(BIN)/python -m tests.benchmarks.projections
@@ -135,6 +149,13 @@ bench-scale: $(TOOLS) ## measure how the figures change with partitions, runs, s
 
 bench-web: $(TOOLS) ## measure the web page in Chromium: first paint, a run of 5,000 events, tokens, tabs, a list of 100,000 runs (4 minutes; PARTS=paint,run)
 	@$(BIN)/python -m tests.benchmarks.web $(if $(PARTS),--parts $(PARTS))
+
+bench-protocols: $(TOOLS) ## measure gRPC and MCP beside HTTP: A3x2, tools/list, a cheap call, 10,000 sessions (7 minutes)
+	@$(BIN)/python -m tests.benchmarks.protocols
+	@$(BIN)/python -m tests.benchmarks.mcp_server
+
+conformance: $(TOOLS) ## run the official conformance package of MCP against a stack (needs npx)
+	@$(BIN)/python -m tests.acceptance.conformance
 
 screenshots: $(TOOLS) ## take the pictures of the web page in docs/figures, light and dark (PICTURES="run timeline"; look at each afterwards)
 	@$(BIN)/python -m tests.browser.screenshots $(PICTURES)

@@ -441,6 +441,10 @@ class Blobs(Protocol):
         """Return the bytes, hash verified. Raises Permanent(not_found) when absent, Permanent(invalid) when altered."""
         ...
 
+    async def delete(self, ref: BlobRef) -> None:
+        """Delete the bytes; without any nothing happens. Raises ConnectorError."""
+        ...
+
 
 # --- the log ---------------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import orjson
-from sqlalchemy import ColumnElement, Index, func, select, text, tuple_
+from sqlalchemy import ColumnElement, Index, Text, and_, cast, func, literal, or_, select, text, tuple_
+from sqlalchemy.dialects.postgresql import JSONB
 
 from loomlog.connectors.storage.postgres import PostgresReader
 from loomlog.projections.engine.batch import PositionedEvent
@@ -134,7 +135,8 @@ def merge_rows(old: InterruptRow, new: InterruptRow) -> InterruptRow:
 def _change(run: RunRow, at: PositionedEvent) -> InterruptRow | None:
     match at.event:
         case ApprovalDecided(interrupt_id=interrupt_id) as event:
-            return _row(at, event, terms=_json(event.to_avro())) if interrupt_id else None
+            terms = _json(event.to_avro()).replace("\\u0000", "\\ufffd")  # `jsonb` in _named refuses it
+            return _row(at, event, terms=terms) if interrupt_id else None
         case ApprovalGiven() as event:
             return _row(at, event, votes=_json([vote.to_avro() for vote in event.votes]))
         case ApprovalEscalated() as event:
@@ -208,6 +210,8 @@ class InterruptFilter(Value, frozen=True, kw_only=True):
     statuses: frozenset[str] = frozenset()
     run_id: str = ""
     user_id: str = ""
+    approver: str = ""
+    """Besides those of `user_id`: the approvals that wait and name this subject."""
     kind: str = ""
 
 
@@ -251,13 +255,21 @@ async def list_interrupts(
     return InterruptPage(rows=rows, next=next_token, total=int(counted[0][0]))
 
 
+def _named(approver: str) -> list[ColumnElement[bool]]:
+    if not approver:
+        return []
+    named = _json({"verdict": {"groups": [{"subjects": [approver]}]}})
+    contains = cast(interrupts.c.terms, JSONB).op("@>")(cast(literal(named, Text), JSONB))
+    return [and_(interrupts.c.status == PENDING, contains)]
+
+
 def _conditions(filters: InterruptFilter) -> list[ColumnElement[bool]]:
     columns = interrupts.c
     conditions: list[ColumnElement[bool]] = []
     if filters.run_id:
         conditions.append(columns.run_id == filters.run_id)
     if filters.user_id:
-        conditions.append(columns.user_id == filters.user_id)
+        conditions.append(or_(columns.user_id == filters.user_id, *_named(filters.approver)))
     if filters.kind:
         conditions.append(columns.kind == filters.kind)
     if filters.statuses == {PENDING}:

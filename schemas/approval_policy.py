@@ -13,6 +13,7 @@ After: services/core/approvals/evaluation.py.
 import hashlib
 import re
 from collections.abc import Collection, Iterator
+from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -151,6 +152,7 @@ def policy_sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+@lru_cache(maxsize=10_000)
 def parse_path(text: str) -> Path:
     """Return the steps of a path. Raises ValueError."""
     steps: list[str | int] = []

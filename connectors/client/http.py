@@ -27,6 +27,8 @@ PLAIN_HTTP = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """TLS context for addresses without TLS: it trusts no certificate, and saves the 20 ms of reading the system's."""
 RECONNECT_TIMEOUT_S = 60.0
 """Seconds an API may be unreachable during a stream; a full restart takes seconds, a longer outage is reported."""
+CLI_AGENT = "loomlog-cli"
+"""User-Agent of the command line."""
 MAX_ERROR_BYTES = 64 * 1024
 """Bytes read of an error response; the API's own are sentences, a proxy's may be pages."""
 

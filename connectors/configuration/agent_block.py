@@ -211,7 +211,7 @@ class AgentBlock:
     evaluation_scopes: Annotated[StringList, Grant(order=Order.EVALUATION)] = ()
     history_scope: Annotated[StringList, Grant(order=Order.NAMES)] = ()
     interruption: Annotated[InterruptionOverrides | None, Grant(order=Order.INTERRUPTION)] = None
-    approvals: Annotated[ApprovalsBlock, Grant(order=Order.SAME)] = field(default_factory=ApprovalsBlock)
+    approvals: Annotated[ApprovalsBlock, Grant(order=Order.RULES)] = field(default_factory=ApprovalsBlock)
     output_schema: Annotated[OutputSchema, NEUTRAL] = field(default_factory=dict)
     output_retries: Annotated[
         Annotated[NonNegativeInt, Field(le=MAX_OUTPUT_RETRIES)] | None,

@@ -39,6 +39,8 @@ class Order(StrEnum):
     CORE_BLOCKS = "core_blocks"
     INTERRUPTION = "interruption"
     CONSOLIDATION = "consolidation"
+    RULES = "rules"
+    """Rules for tool calls, which take away: those of the holder come first, and more may follow."""
     USER = "user"
     HOOKS = "hooks"
     HANDLERS = "handlers"

@@ -13,6 +13,8 @@ from loomlog.connectors.configuration import (
     approvals_block,
     channel_block,
     issuer_block,
+    local_api_block,
+    mcp_block,
     memory_block,
     model,
     schedule_block,
@@ -63,6 +65,14 @@ KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
         "remote_tools": KeyDescription(
             "Tools that other services carry out over the log.",
             "{add_to_order: {description: Adds an item to an order., input_schema: {type: object}}}",
+        ),
+        "mcp_servers": KeyDescription(
+            "MCP servers whose tools agents may use, as `mcp__SERVER__TOOL`.",
+            "{files: {transport: stdio, command: npx, args: [-y, '@modelcontextprotocol/server-filesystem', /srv]}}",
+        ),
+        "local_api": KeyDescription(
+            "An HTTP API whose operations agents may use as tools, as its OpenAPI file describes them.",
+            "{spec: openapi.yaml, base_url: 'http://localhost:3000', tool_name_prefix: shop_}",
         ),
         "skills": KeyDescription(
             "Instructions that agents load when they need them.",
@@ -339,9 +349,50 @@ KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
         "input_schema": KeyDescription(
             "JSON Schema of the arguments.", "{type: object, properties: {order: {type: string}}, required: [order]}"
         ),
+        "output_schema": KeyDescription(
+            "JSON Schema of its results, an object at its top; one that does not meet it is an error for the model.",
+            "{type: object, properties: {state: {type: string}}}",
+        ),
         "effect": KeyDescription("What repeating a call does: decides what happens after a crash within it.", "read"),
         "timeout_seconds": KeyDescription("Longest wait for the result, 1 to 1800.", "30"),
         "topic": KeyDescription("Topic of the requests; empty = `loom.tool.requests`.", "orders.tools"),
+    },
+    mcp_block.McpServerBlock: {
+        "transport": KeyDescription("A process of this machine (`stdio`), or an address.", "streamable-http"),
+        "url": KeyDescription("Address of the server.", "https://mcp.example.com/mcp"),
+        "headers": KeyDescription(
+            "Headers of each request. `${run.user_bearer}`, `${run.credentials.NAME}`, `${run.tenant_id}` and "
+            "`${run.root_run_id}` are of the run; a header with one that the run does not have is left out.",
+            "{Authorization: 'Bearer ${run.credentials.crm}'}",
+        ),
+        "description": KeyDescription("What it is for.", "Customers and orders"),
+        "command": KeyDescription("Program of a stdio server.", "npx"),
+        "args": KeyDescription("Its arguments.", "[-y, some-server]"),
+        "env": KeyDescription(
+            "Its environment, besides PATH, HOME and the like; never secrets of users.", "{API_KEY: '${API_KEY}'}"
+        ),
+        "pool_size": KeyDescription("Processes of a stdio server for each tenant, 1 to 16.", "2"),
+        "tools": KeyDescription("Tools of the server that agents may use; empty = all.", "[search, read]"),
+        "trust_annotations": KeyDescription(
+            "The server's hints say which tools only read or may be repeated after a crash.", "true"
+        ),
+        "effects": KeyDescription("What repeating a call does, by tool; it comes before the hints.", "{search: read}"),
+        "timeout_seconds": KeyDescription("Longest time of a call, 1 to 1800.", "60"),
+        "discovered_tools": KeyDescription("Set by the server; files leave it out.", "[]"),
+    },
+    local_api_block.LocalApiBlock: {
+        "spec": KeyDescription(
+            "OpenAPI file (3.0 or 3.1, YAML or JSON); relative to the folder of this file.", "openapi.yaml"
+        ),
+        "base_url": KeyDescription(
+            "Address of the API; empty = the first of the file's servers. It may be a private one.",
+            "http://localhost:3000",
+        ),
+        "tool_name_prefix": KeyDescription("Beginning of the names of its tools.", "shop_"),
+        "headers": KeyDescription(
+            "Headers of each request; references are those of `mcp_servers`.",
+            "{Authorization: 'Bearer ${run.credentials.shop}'}",
+        ),
     },
     model.SkillBlock: {
         "description": KeyDescription("What it is for.", "Working with PDF files"),
@@ -639,8 +690,8 @@ KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
     },
     trigger_block.CompletionHook: {
         "kind": KeyDescription(
-            "A message (`channel.publish`), an entry of memory (`memory.set`) or a signed request (`http`); "
-            "`mcp.call` is refused, because there are no MCP clients.",
+            "A message (`channel.publish`), an entry of memory (`memory.set`), a signed request (`http`), or a "
+            "call of a tool of an MCP server (`mcp.call`).",
             "channel.publish",
         ),
         "on": KeyDescription("Ends of the run after which it is carried out.", "any"),
@@ -658,8 +709,9 @@ KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
             "CALLBACK_SECRET_CRM",
         ),
         "payload": KeyDescription(
-            "What is sent or kept, at most 64 KiB as JSON; {{run.final_text}}, {{run.id}} and {{run.status}} are "
-            "replaced in its texts. A request without one has the status and the final text.",
+            "What is sent or kept, at most 64 KiB as JSON; {{run.final_text}}, {{run.result}}, {{run.id}} and "
+            "{{run.status}} are replaced in its texts. A request without one has the status, the final text and the "
+            "record, if the agent has an output schema.",
             "{text: '{{run.final_text}}'}",
         ),
     },

@@ -29,6 +29,7 @@ from loomlog.connectors.configuration.field_types import (
     EnvName,
     JsonObject,
     NonNegativeInt,
+    OutputSchema,
     PositiveInt,
     ProviderId,
     RemoteToolName,
@@ -44,6 +45,8 @@ from loomlog.connectors.configuration.field_types import (
     zero_for,
 )
 from loomlog.connectors.configuration.issuer_block import IssuerBlock
+from loomlog.connectors.configuration.local_api_block import LocalApiBlock
+from loomlog.connectors.configuration.mcp_block import McpServerBlock
 from loomlog.connectors.configuration.memory_block import ChangeSubscriptionBlock, MemoryBackendBlock, MemoryBlock
 from loomlog.connectors.configuration.schedule_block import ScheduleBlock
 from loomlog.connectors.configuration.secret_block import SecretBlock
@@ -192,6 +195,7 @@ class RemoteToolBlock:
     __pydantic_config__ = FORBID_EXTRA
     description: str
     input_schema: JsonObject = field(default_factory=lambda: {"type": "object"})
+    output_schema: OutputSchema = field(default_factory=dict)
     effect: Literal["pure", "read", "idempotent", "unsafe"] = "unsafe"
     timeout_seconds: Annotated[NonNegativeInt, Field(ge=1, le=MAX_REMOTE_TIMEOUT_S)] = 60
     topic: str = ""
@@ -275,6 +279,8 @@ class Configuration:
     pricing: Pricing = field(default_factory=Pricing)
     volumes: Mapping[VolumeName, VolumeBlock] = field(default_factory=dict)
     remote_tools: Mapping[RemoteToolName, RemoteToolBlock] = field(default_factory=dict)
+    mcp_servers: Mapping[AgentName, McpServerBlock] = field(default_factory=dict)
+    local_api: LocalApiBlock = field(default_factory=LocalApiBlock)
     skills: Mapping[AgentName, SkillBlock] = field(default_factory=dict)
     interruption: InterruptionBlock = field(default_factory=InterruptionBlock)
     approvals: ApprovalsBlock = field(default_factory=ApprovalsBlock)

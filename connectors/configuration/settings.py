@@ -85,6 +85,13 @@ class Settings:
     public_url: str = setting(
         _P, URL, "", "The API's address as others see it, for links and callbacks.", old=SAME_NAME
     )
+    public_config: bool = setting(
+        _P,
+        FLAG,
+        False,
+        "Answer /v1/config without a token too: features, providers and models.",
+        old=SAME_NAME,
+    )
     grpc_addr: str = setting(
         _P, ADDRESS, "", "Where gRPC listens, in a process of its own; empty = it is off.", old=SAME_NAME
     )
@@ -664,6 +671,13 @@ class Settings:
     metrics_enabled: bool = setting(
         _O, FLAG, True, "Serve /metrics: the API's to administrators only, each runtime's on 127.0.0.1.", old=SAME_NAME
     )
+    metrics_sample_interval_ms: int = setting(
+        _O,
+        integer(0, HOUR_MS, "milliseconds"),
+        5_000,
+        "How often the api takes a sample of its memory, its CPU and the runs at work, kept for 7 days; 0 = never.",
+        old=SAME_NAME,
+    )
     runtime_metrics_port: int = setting(
         _O,
         integer(0, MAX_PORT),
@@ -705,6 +719,14 @@ class Settings:
     audit_key: str = setting(_A, TEXT, "", "The same key itself, PEM or base64, instead of a file.", secret=True)
     audit_public_keys: Path | None = setting(
         _A, PATH, None, "File of the public keys whose checkpoints are trusted; our own key needs no listing."
+    )
+    audit_log_path: Path | None = setting(
+        _A,
+        PATH,
+        None,
+        "File to which the projector appends each act as a line of JSON; empty = acts are in the log and at "
+        "GET /v1/_audit only.",
+        old=SAME_NAME,
     )
     audit_every_records: int = setting(
         _A, integer(1, 10_000, "records"), 1_000, "A partition is signed after so many new records ..."

@@ -16,8 +16,6 @@ UNSUPPORTED_BLOCKS: Mapping[str, str] = {
     "cache": "provider response cache",
     "document_sources": "documents",
     "env_allowlist": "a list of variables in a file (LOOMLOG_WEBHOOKS_ENV_ALLOWLIST and others name them)",
-    "local_api": "tools from an OpenAPI file",
-    "mcp_servers": "MCP servers",
     "search_priority": "web search",
     "search_providers": "web search",
     "storage": "storage backends (Postgres is set by LOOMLOG_POSTGRES)",
@@ -74,7 +72,6 @@ UNSUPPORTED_TOOLS: Mapping[str, str] = {
     "WebSearch": "web search",
 }
 EXTERNAL_TOOL_PREFIXES: Mapping[str, str] = {
-    "mcp__": "MCP servers",
     "a2a__": "agent-to-agent peers",
 }
 """Prefixes of tools whose names are defined elsewhere, so they cannot be checked here."""
@@ -102,13 +99,11 @@ UNSUPPORTED_SETTINGS: Mapping[str, str] = {
         "the number of targets that one tick starts (each target has a timer of its own here)",
         "MAX_CONSOLIDATION_TARGETS",
     ),
-    **_map_names("the public configuration view", "PUBLIC_CONFIG"),
     **_map_names("replicas (owned by the log here)", "REPLICAS_SWEEP_INTERVAL_MS REPLICAS_STALE_AFTER_MS"),
     **_map_names(
         "minted tokens and credentials",
         "AUTH_CACHE_TTL_SECONDS AUTH_VERBOSE",
     ),
-    **_map_names("the audit file (the log is the audit here)", "AUDIT_LOG_PATH"),
     **_map_names("storage backends", "STORAGE_BACKEND PG_AUTOMIGRATE PGVECTOR_ENABLED SQLITE_VEC_PATH"),
     **_map_names(
         "databases in Postgres (those of memory are SQLite in the log here)", "PG_DSN SHARED_SCHEMAS", prefix="SQLMEM_"
@@ -165,8 +160,8 @@ UNSUPPORTED_SETTINGS: Mapping[str, str] = {
         "MCP_UPSTREAM_RECONNECT_ATTEMPTS",
     ),
     **_map_names(
-        "metric samples",
-        "METRICS_SAMPLE_INTERVAL_MS METRICS_RETENTION_DAYS METRICS_SWEEP_INTERVAL_MS METRICS_COLLECT_SYSTEM",
+        "the time that metric samples are kept (7 days), and samples of the machine",
+        "METRICS_RETENTION_DAYS METRICS_SWEEP_INTERVAL_MS METRICS_COLLECT_SYSTEM",
     ),
 }
 """Suffix after the prefix -> feature."""

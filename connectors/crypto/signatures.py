@@ -24,6 +24,7 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.errors import Permanent
 
 KEY_BYTES = 32
@@ -82,6 +83,11 @@ class SigningKey:
 
 def generate_key() -> SigningKey:
     return SigningKey(Ed25519PrivateKey.generate())
+
+
+def derived_signing_key(secret: SecretKey, purpose: str) -> SigningKey:
+    """Return the key that signs for a purpose of the installation: the same in each process that has its secret key."""
+    return SigningKey(Ed25519PrivateKey.from_private_bytes(secret.derive_keys(purpose)[0]))
 
 
 def load_signing_key(*, file: Path | None, text: str) -> SigningKey | None:

@@ -8,6 +8,7 @@ from loomlog.connectors.definitions.difference import diff
 from loomlog.connectors.definitions.kind import Kind
 from loomlog.connectors.definitions.kinds import KINDS, kind_of_route, kind_of_tool
 from loomlog.connectors.definitions.problems import DefinitionProblem, Reason
+from loomlog.connectors.definitions.schema_change import compare_output
 from loomlog.connectors.definitions.tool_grants import covers
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Kind",
     "Reason",
     "canonical_json",
+    "compare_output",
     "covers",
     "diff",
     "kind_of_route",

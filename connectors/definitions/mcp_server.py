@@ -3,32 +3,18 @@
 A server that is started as a process of this installation (stdio) is configured in files only, because its definition
 decides what the installation executes.
 
-Before: kind.py. After: kinds.py.
+Before: kind.py, connectors/configuration/mcp_block.py. After: kinds.py.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from loomlog.connectors.configuration.field_classes import NEUTRAL, Grant, Order
-from loomlog.connectors.configuration.field_types import FORBID_EXTRA, check_url
+from loomlog.connectors.configuration.field_types import check_url
+from loomlog.connectors.configuration.mcp_block import STDIO, McpServerBlock, iter_server_problems
 from loomlog.connectors.definitions.go_json import select_set, sort_keys
 from loomlog.connectors.definitions.kind import Content, Kind
 from loomlog.connectors.definitions.problems import DefinitionProblem
 
 _STDIO = "a server that is started as a process needs the operator; define one with transport http and a url"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class McpServerBlock:
-    """Content of an MCP server. Headers may hold `${run.*}` and `$cred:` references."""
-
-    __pydantic_config__ = FORBID_EXTRA
-    transport: Annotated[Literal["http", "streamable-http", "stdio"], NEUTRAL]
-    url: Annotated[str, Grant(order=Order.HOST, held="hosts")]
-    headers: Annotated[Mapping[str, str], Grant(order=Order.REFERENCES)] = field(default_factory=dict)
-    description: Annotated[str, NEUTRAL] = ""
-    discovered_tools: Annotated[tuple[Mapping[str, Any], ...], NEUTRAL] = ()
 
 
 def require_url(field_name: str, url: str) -> None:
@@ -40,9 +26,12 @@ def require_url(field_name: str, url: str) -> None:
 
 
 def _check(server: McpServerBlock) -> None:
-    if server.transport == "stdio":
+    if server.transport == STDIO:
         raise DefinitionProblem("invalid_definition", f"transport: {_STDIO}")
-    require_url("url", server.url)
+    for name, problem in iter_server_problems(server):
+        if not problem:
+            raise DefinitionProblem("missing_field", f"missing required field: {name}")
+        raise DefinitionProblem("invalid_definition", f"{name}: {problem}")
 
 
 def _hashed(name: str, content: Content) -> dict[str, Any]:

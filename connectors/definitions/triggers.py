@@ -1,11 +1,11 @@
 """Fields that schedules, webhooks and runs share: what happens after a run, and the credentials of their runs.
 
     channel.publish   {channel, payload}             memory.set   {scope, key, payload}
-    http              {url, secret_env?, payload?}   mcp.call     refused: there are no MCP clients
+    http              {url, secret_env?, payload?}   mcp.call     {server, tool, args}
 
-A hook is carried out after a run that ended as its `on` says. {{run.final_text}}, {{run.id}} and {{run.status}} are
-replaced in every text of the payload. A run has its hooks as JSON texts (`hook_texts`), with the name of the schedule
-or webhook that started it as `source`.
+A hook is carried out after a run that ended as its `on` says. {{run.final_text}}, {{run.result}}, {{run.id}} and
+{{run.status}} are replaced in every text of the payload. A run has its hooks as JSON texts (`hook_texts`), with the
+name of the schedule or webhook that started it as `source`.
 
 Before: kind.py, connectors/configuration/trigger_block.py. After: schedule.py, webhook.py,
 services/application/runs/requests.py; at the end of a run services/runtime/run/run_end_actions.py.
@@ -54,20 +54,18 @@ def check_hooks(hooks: Sequence[CompletionHook]) -> None:
                 raise DefinitionProblem("missing_field", f"missing required field: {path}.{name}")
         if problem := _hook_problem(hook):
             raise DefinitionProblem("invalid_definition", f"{path}.{problem}")
-        if (size := len(canonical_json(hook.payload).encode())) > PAYLOAD_BYTES_MAX:
+        name, value = ("args", hook.args) if hook.args else ("payload", hook.payload)
+        if (size := len(canonical_json(value).encode())) > PAYLOAD_BYTES_MAX:
             raise DefinitionProblem(
-                "too_large", f"{path}.payload has {size} bytes; at most {PAYLOAD_BYTES_MAX} are taken"
+                "too_large", f"{path}.{name} has {size} bytes; at most {PAYLOAD_BYTES_MAX} are taken"
             )
 
 
 def _hook_problem(hook: CompletionHook) -> str:
     """Return the field and what is wrong with it; empty when nothing is."""
     match hook.kind:
-        case "mcp.call":
-            return (
-                "kind: mcp.call cannot be carried out, because there are no MCP clients here; use channel.publish, "
-                "memory.set or http"
-            )
+        case "mcp.call" if hook.args and hook.payload is not None:
+            return "payload: a call of a tool has args; leave it out"
         case "channel.publish" if hook.channel.startswith(SYSTEM_PREFIX):
             return f"channel: channels of {SYSTEM_PREFIX} are published to by the runtime only"
         case "memory.set" if hook.scope not in SCOPES:
@@ -101,8 +99,11 @@ def parse_hooks(hooks: Sequence[Any]) -> tuple[CompletionHook, ...]:
 
 
 def hook_texts(hooks: Iterable[CompletionHook], source: Mapping[str, str] | None = None) -> tuple[str, ...]:
-    """Return the hooks as RunOptions.on_complete has them. `source`: see SOURCE."""
-    contents = _HOOKS.content_of(_Hooks(on_complete=tuple(hooks))).get("on_complete", ())
+    """Return the hooks as RunOptions.on_complete has them: the arguments of a call are its payload, which is encrypted.
+    `source`: see SOURCE.
+    """
+    as_sent = tuple(replace(hook, args={}, payload=hook.args) if hook.args else hook for hook in hooks)
+    contents = _HOOKS.content_of(_Hooks(on_complete=as_sent)).get("on_complete", ())
     return tuple(canonical_json({**content, **({SOURCE: dict(source)} if source else {})}) for content in contents)
 
 

@@ -7,6 +7,7 @@
     providers.py      all of them: a token to its Principal
     oauth.py          requests of OAuth, with bounds
     sign_in.py        a person signs in to the page: authorization code with PKCE
+    device_login.py   a person signs in on the command line: device code
     page_sessions.py  who is signed in to the page, sealed into the cookie
 
 joserfc reads, checks and rejects tokens and keys, authlib speaks OAuth (decision 72); what is decided here is which

@@ -3,7 +3,7 @@
 authlib's base client has no transport; each request here is one POST of a form to the provider, made on a thread of its
 own in services, and directly in the command line.
 
-Before: sign_in.py. After: authlib, httpx.
+Before: sign_in.py, device_login.py. After: authlib, httpx.
 """
 
 import time

@@ -41,6 +41,16 @@ class FileBlobs:
     async def get(self, ref: BlobRef) -> bytes:
         return await asyncio.to_thread(self._get, ref)
 
+    async def delete(self, ref: BlobRef) -> None:
+        await asyncio.to_thread(self._delete, ref)
+
+    def _delete(self, ref: BlobRef) -> None:
+        place = self.blob_path(ref.sha256)
+        try:
+            place.unlink(missing_ok=True)
+        except OSError as error:
+            raise _to_connector_error(f"delete blob {ref.sha256}", error) from error
+
     def blob_path(self, sha256: str) -> Path:
         """Return the path of a blob. Raises Permanent(invalid) for anything but 64 hex digits."""
         if not SHA256.match(sha256):
@@ -106,6 +116,9 @@ class MemoryBlobs:
         if data is None:
             raise Permanent(f"blob {ref.sha256} is not in memory", kind="not_found")
         return verify_blob(ref, data)
+
+    async def delete(self, ref: BlobRef) -> None:
+        self.blobs.pop(ref.sha256, None)
 
 
 def blob_ref(data: bytes, media_type: str) -> BlobRef:

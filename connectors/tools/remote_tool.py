@@ -13,6 +13,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from loomlog.connectors.json_schema import CompiledSchema
+from loomlog.connectors.output_schema import check_answer
 from loomlog.connectors.protocols import EffectClass, NoEffect, ToolContext, ToolResult, UnknownEffect
 from loomlog.connectors.tools.remote_calls import REQUESTS_TOPIC, RemoteCallClient
 from loomlog.schemas.generated.stream_records import RemoteToolRequest, RemoteToolResult
@@ -39,7 +41,10 @@ class RemoteTool:
         timeout_s: float,
         clock_ms: Callable[[], int],
         topic: str = REQUESTS_TOPIC,
+        output: CompiledSchema | None = None,
     ) -> None:
+        """`output` is the schema of its results; None: any text."""
+        self._output = output
         self.name = name
         self.description = description
         self.input_schema = input_schema
@@ -77,7 +82,7 @@ class RemoteTool:
             deadline_ms=now + int(self.timeout_s * 1000),
         )
         since_ms = self._search_start_ms(context) if context.attempt > 1 else None
-        return _to_tool_result(await self._calls.call(self._topic, request, since_ms=since_ms))
+        return self._to_tool_result(await self._calls.call(self._topic, request, since_ms=since_ms))
 
     async def reconcile(
         self, arguments: Mapping[str, Any], context: ToolContext
@@ -90,7 +95,7 @@ class RemoteTool:
             self._search_start_ms(context),
             expiry_watch=self._wait_for_expiry,
         )
-        return UnknownEffect(reason=outcome) if isinstance(outcome, str) else _to_tool_result(outcome)
+        return UnknownEffect(reason=outcome) if isinstance(outcome, str) else self._to_tool_result(outcome)
 
     async def _wait_for_expiry(self, request: RemoteToolRequest) -> str:
         await asyncio.sleep(remaining_s(request, self._clock_ms()))
@@ -100,11 +105,19 @@ class RemoteTool:
         """Return where to start searching: a call is not older than its run, nor than the topic's retention."""
         return max(0, context.started_at_ms - CLOCK_SKEW_MS)
 
+    def _to_tool_result(self, result: RemoteToolResult) -> ToolResult:
+        if self._output is None or result.is_error:
+            return ToolResult(text=result.text, is_error=result.is_error)
+        check = check_answer(self._output, result.text)
+        if check.result:
+            return ToolResult(text=check.result)
+        return ToolResult(
+            text=f"{self.name} was carried out, and its result does not meet the output schema of the tool: "
+            f"{check.error}",
+            is_error=True,
+        )
+
 
 def remaining_s(request: RemoteToolRequest, now_ms: int) -> float:
     """Return the seconds left to wait for the result of a request."""
     return max(0.0, (request.deadline_ms - now_ms) / 1000 + RESULT_GRACE_S)
-
-
-def _to_tool_result(result: RemoteToolResult) -> ToolResult:
-    return ToolResult(text=result.text, is_error=result.is_error)

@@ -35,6 +35,7 @@ from loomlog.projections.engine.builds import Build, Builds, TableHash
 from loomlog.projections.engine.carried_rows import require_whole_log
 from loomlog.projections.engine.projection import Projection
 from loomlog.projections.engine.read_models import ReadModel, RunModel
+from loomlog.projections.erasures import delete_erased
 from loomlog.schemas.codec import Codec
 
 POLL_RECORDS = 5_000
@@ -223,6 +224,7 @@ class _Rebuild:
             now_ms = int(time.time() * 1000)
             live = await self._builds.table_hashes(self._live, self._families, expired_before_ms=now_ms)
         await self._follow_to(target)
+        await self._delete_erased()
         new = await self._builds.table_hashes(self._build.number, self._families, expired_before_ms=now_ms)
         return {name: (live[name], new[name]) for name in live}
 
@@ -230,10 +232,15 @@ class _Rebuild:
         async with self._control.transaction():
             target = await self._builds.positions(self._live, self._projection.topic, lock=True)
             await self._follow_to(target)
+            await self._delete_erased()
             if self._families is None:
                 await self._builds.switch(self._build)
             else:
                 await self._builds.move_families(self._build, self._families, self._projection.topic)
+
+    async def _delete_erased(self) -> None:
+        """Delete again what was erased: the log has its events."""
+        await delete_erased(self._control, self._build.schema, self._build.prefix)
 
     async def _live_positions(self) -> dict[int, int]:
         return await self._builds.positions(self._live, self._projection.topic)

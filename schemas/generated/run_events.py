@@ -25,6 +25,7 @@ from loomlog.schemas.generated.values import (
     SkillPin,
     Spawn,
     ToolCall,
+    ToolListPin,
     Usage,
 )
 from loomlog.schemas.records import Record
@@ -1030,6 +1031,8 @@ class ModelReplied(Record, frozen=True, kw_only=True):
     """Whose key the call was made with: run, operator; empty = it needed none."""
     credential_scope: str = ''
     """Of which one: the id of the run the key came with; empty for the operator's."""
+    tool_lists: tuple[ToolListPin, ...] = ()
+    """Lists of MCP servers whose tools the model was shown; empty: those of the turn before, or none."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -1051,6 +1054,7 @@ class ModelReplied(Record, frozen=True, kw_only=True):
             "traceparent": self.traceparent,
             "credential_source": self.credential_source,
             "credential_scope": self.credential_scope,
+            "tool_lists": [item.to_avro() for item in self.tool_lists],
         }
 
     @classmethod
@@ -1074,6 +1078,7 @@ class ModelReplied(Record, frozen=True, kw_only=True):
             traceparent=value["traceparent"],
             credential_source=value["credential_source"],
             credential_scope=value["credential_scope"],
+            tool_lists=tuple(ToolListPin.from_avro(item) for item in value["tool_lists"]),
         )
 
 

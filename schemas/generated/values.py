@@ -2139,6 +2139,30 @@ class ToolCall(Record, frozen=True, kw_only=True):
         )
 
 
+class ToolListPin(Record, frozen=True, kw_only=True):
+    """The list of tools of an MCP server that a model was shown tools of."""
+
+    SCHEMA: ClassVar[str] = "loom.values.ToolListPin"
+
+    server: str
+    """Name of the server, as it is part of the names of its tools."""
+    digest: str
+    """Hash of the list, as in ToolsListed."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "server": self.server,
+            "digest": self.digest,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            server=value["server"],
+            digest=value["digest"],
+        )
+
+
 class Usage(Record, frozen=True, kw_only=True):
     """Tokens of one model turn or the sum of a run."""
 
@@ -2219,6 +2243,7 @@ RECORDS = (
     SurfacedMessage,
     TenantQuota,
     ToolCall,
+    ToolListPin,
     Usage,
     VolumeGrant,
 )

@@ -18,6 +18,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+import orjson
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
@@ -29,9 +30,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.process.logs import log_fields
+from loomlog.schemas.ids import hashed_token
 from loomlog.services.api.compression import compress
 from loomlog.services.api.docs_page import render_page
 from loomlog.services.api.event_stream import EventStream
+from loomlog.services.api.mcp.authorization import name_metadata
 from loomlog.services.api.open_access import ENDED
 from loomlog.services.api.openapi import build_document, encode_document
 from loomlog.services.api.request_parsing import BodyTooLarge, BodyTooSlow, drain
@@ -50,10 +53,12 @@ from loomlog.services.api.route_lookup import RouteLookup
 from loomlog.services.api.routes import ROUTES, check_routes
 from loomlog.services.api.service import Service
 from loomlog.services.api.ui_page import build_page_app, is_page_path
-from loomlog.services.api.ui_session import BY_COOKIE, COOKIE_ANSWER_HEADERS, identify
+from loomlog.services.api.ui_session import BY_COOKIE, COOKIE_ANSWER_HEADERS, has_token, identify
+from loomlog.services.application.acts import Act
+from loomlog.services.application.application import new_token
 from loomlog.services.application.authentication import require_access
 from loomlog.services.application.errors import key_reused, share_refusal, stopping_error, unavailable
-from loomlog.services.application.request_context import current_request
+from loomlog.services.application.request_context import RequestContext, current_request
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.refusals import Refused
 from loomlog.services.core.shares import ShareExhausted
@@ -151,14 +156,19 @@ def _build_endpoint(service: Service, route: Route) -> RequestHandler:
     method, path, count = route.method, route.path, service.metrics.count
 
     known, takes_position, takes = route.query_names, route.accepts_position, route.takes
+    may_open = route.opens_with_public_config
+    own_act = route.own_act
+    act = own_act or route.act or ""
 
     async def answer(request: Request) -> Response:
         context = begin_request(request)
-        slots = NO_SLOTS
+        slots, caller = NO_SLOTS, ANONYMOUS
         try:
-            caller = ANONYMOUS
-            if not access.is_public:
+            is_open = access.is_public or (may_open and service.public_config and not has_token(request))
+            if not is_open:
                 caller = await identify(service, request)
+                if BY_COOKIE in request.scope:
+                    context.transport = "web"
                 log_fields.set({**log_fields.get(), "tenant": caller.tenant})
                 require_access(caller, access)
                 _admit_call(service, caller)
@@ -172,7 +182,11 @@ def _build_endpoint(service: Service, route: Route) -> RequestHandler:
                     context.require_first = service.application.require_first_body
             if takes_position and (tokens := position_tokens(request)):
                 await service.application.barrier.wait_for(tokens)
-            response: Response = await handler(service, caller, request)
+            response: Response = await (
+                _carry_out_act(service, route, caller, request, context)
+                if own_act
+                else handler(service, caller, request)
+            )
             await compress(request, response)
             stream: object = response
             if isinstance(stream, EventStream):
@@ -183,6 +197,8 @@ def _build_endpoint(service: Service, route: Route) -> RequestHandler:
             response = refusal_response(too_slow, {"connection": "close"})
         except Refused as declined:
             response = refusal_response(declined)
+            if act and not context.is_dispatched and caller is not ANONYMOUS:
+                _note_refusal(service, act, caller, declined)
         except CommandReused:
             response = refusal_response(key_reused())
         except ShareExhausted as exhausted:
@@ -201,6 +217,8 @@ def _build_endpoint(service: Service, route: Route) -> RequestHandler:
         finally:
             slots.release()
         count(method, path, response.status_code)
+        if response.status_code in (401, 403):
+            name_metadata(service, request, response)
         response.raw_headers.append((REQUEST_ID_HEADER, context.request_id.encode()))
         if BY_COOKIE in request.scope:
             response.raw_headers.extend(COOKIE_ANSWER_HEADERS)
@@ -215,6 +233,47 @@ def _admit_call(service: Service, caller: Caller) -> None:
     application = service.current_application
     if application is not None and application.quotas is not None:
         application.quotas.admit_call(caller)
+
+
+async def _carry_out_act(
+    service: Service, route: Route, caller: Caller, request: Request, context: RequestContext
+) -> Any:
+    """Carry out an act of a route that is no operation; what it says of the request is known at the end."""
+    context.is_dispatched = True
+    if service.current_application is None:
+        return await route.handler(service, caller, request)  # which says what is missing
+    act_id = context.token("act", context.body_sha256) if context.idempotency_key else new_token()
+    fields = {**request.path_params, **request.query_params}
+    act = Act(
+        act_id=hashed_token("act", act_id),
+        operation=route.own_act,
+        caller=caller,
+        tenant=caller.tenant,
+        target=" ".join(map(str, fields.values())),
+        request=fields,
+    )
+
+    async def work() -> Any:
+        try:
+            return await route.handler(service, caller, request)
+        finally:
+            if context.change.after is None and context.body:
+                context.change.after = _json_or_size(context.body)
+
+    return await service.application.acts.carry_out(act, work, context.change)
+
+
+def _json_or_size(body: bytes) -> Any:
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return {"bytes": len(body)}
+
+
+def _note_refusal(service: Service, act: str, caller: Caller, declined: Refused) -> None:
+    """Note an act that was refused before it reached the dispatch; while the process starts nothing is recorded."""
+    if service.current_application is not None:
+        service.current_application.acts.note_refusal(act, caller, caller.tenant, declined.code)
 
 
 def _keep_open(service: Service, caller: Caller, stream: EventStream, release_slot: Callable[[], None]) -> None:

@@ -9,7 +9,7 @@ from loomlog.services.api.route import SNAPSHOT_PATH, SNAPSHOTS_PATH, QueryParam
 from loomlog.services.application.answers.state_files import State, StateFileContent
 from loomlog.services.application.bodies.models import RestoreBody
 from loomlog.services.core.access.rules import PUBLIC, requires
-from loomlog.services.core.access.scopes import ADMIN
+from loomlog.services.core.access.scopes import ADMIN, TENANT
 
 DATA_ROUTES: tuple[Route, ...] = (
     Route(
@@ -61,11 +61,11 @@ DATA_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/v1/_erasure",
-        access=requires(ADMIN),
+        access=requires(TENANT),
         handler=erasure_endpoints.report_subject,
         summary="Report what an erasure of a subject covers; without a subject list those of the tenant.",
         query=(
-            QueryParameter(name="tenant", description="Required: the tenant of the subject."),
+            QueryParameter(name="tenant", description="The tenant of the subject; administrators name it."),
             QueryParameter(name="subject", description="A user_id, or (tenant) for runs that name no user."),
         ),
     ),

@@ -4,7 +4,8 @@ A request is asked for its token at its start alone, and a stream lasts for hour
 looked at again and again: that finds a token that was retired, one whose time is over, and one whose user was disabled
 alike, and costs a look-up for each token with something open.
 
-Before: app.py, client_endpoints.py, mcp/endpoint.py. After: services/application/authentication.py.
+Before: app.py, client_endpoints.py, mcp/endpoint.py, services/grpc/streams.py.
+After: services/application/authentication.py.
 """
 
 import asyncio

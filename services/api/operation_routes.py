@@ -93,6 +93,7 @@ def _shared_route(served: Sequence[_Served]) -> Route:
         ),
         response=tuple(dict.fromkeys(operation.output for operation in by_op.values())),
         query=(TENANT,) if http.takes_tenant else (),
+        act=first.family if any(operation.records_act for operation in by_op.values()) else "",
     )
 
 
@@ -120,6 +121,8 @@ def _bare_route(operation: AnyOperation, http: Http, handler: Handler) -> Route:
         refusal_statuses=tuple(http.refusal_statuses),
         takes_instead=Takes.WAIT if operation.effect is Effect.WAIT else None,
         recognises_key=http.recognises_key,
+        act=operation.name if operation.records_act else "",
+        opens_with_public_config=http.opens_with_public_config,
     )
 
 

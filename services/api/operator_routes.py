@@ -50,5 +50,6 @@ OPERATOR_ROUTES: tuple[Route, ...] = (
         body=VerifyBody,
         body_optional=True,
         is_stream=True,
+        act="",  # it reads
     ),
 )

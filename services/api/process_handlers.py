@@ -16,9 +16,18 @@ from loomlog.connectors.errors import ConnectorError, Permanent
 from loomlog.connectors.http.insights_report import InsightsReport
 from loomlog.connectors.models.catalog import build_model
 from loomlog.projections.frames.frame_json import format_rfc3339
+from loomlog.services.api.configuration_view import (
+    features_json,
+    limits_json,
+    models_json,
+    providers_json,
+    retention_json,
+)
 from loomlog.services.api.routing_view import aliases_json, resolver_json, routing_json
 from loomlog.services.application.answers.operators import (
     AgentDefinitionView,
+    ConfigInstance,
+    ConfigView,
     Me,
     ModelAliasList,
     PresetContent,
@@ -26,6 +35,7 @@ from loomlog.services.application.answers.operators import (
     PresetSummary,
     ProviderModels,
     Resolver,
+    RetentionView,
     Routing,
     RunnableAgent,
     RunnableAgents,
@@ -70,6 +80,8 @@ class ProcessHandlers:
             api.GET_RUNNABLE_AGENT: self.runnable_agent,
             api.LIST_PRESETS: self.presets,
             api.GET_PRESET: self.preset,
+            api.GET_CONFIG: self.config,
+            api.GET_RETENTION: self.retention,
         }
 
     async def caller(self, call: Call[NoInput]) -> Answer[Me]:
@@ -218,6 +230,39 @@ class ProcessHandlers:
             "available": False,
             "unavailable_reason": resolved.message,
         }
+
+    async def config(self, call: Call[NoInput]) -> Answer[ConfigView]:
+        """Return what this installation offers; a caller without a token sees less, an administrator more."""
+        service, caller, now_ms = self._service, call.principal, clock_ms()
+        routing = routing_json(
+            service.configuration,
+            service.providers,
+            self._availability(),
+            now_ms=now_ms,
+            is_admin=caller.is_admin,
+            operator_key_restricted=caller.operator_key_restricted,
+        )
+        instance: ConfigInstance = {"version": service.version}
+        view: ConfigView = {
+            "generated_at": format_rfc3339(now_ms),
+            "view": "public",
+            "instance": instance,
+            "features": features_json(service.features, is_admin=caller.is_admin),
+            "providers": providers_json(routing),
+            "models": models_json(routing),
+            "search": (),
+        }
+        if caller.scopes:
+            view["view"] = "admin" if caller.is_admin else "authenticated"
+            instance |= {"commit": service.commit, "build_time": service.built, "url": service.public_url}
+            view["user_tiers"] = routing["user_tiers"]
+            view["limits"] = limits_json(service.configuration.concurrency, max_request_bytes=service.max_request_bytes)
+        return Answer(value=view)
+
+    async def retention(self, call: Call[NoInput]) -> Answer[RetentionView]:
+        """Return what is kept how long."""
+        hours = self._service.memory_changes_hours
+        return Answer(value=retention_json(is_admin=call.caller.is_admin, memory_changes_hours=hours))
 
     async def presets(self, call: Call[NoInput]) -> Answer[PresetList]:
         """Return the configuration layers that come with the program."""

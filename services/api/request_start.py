@@ -10,6 +10,7 @@ from urllib.parse import unquote_to_bytes
 
 from starlette.requests import Request
 
+from loomlog.connectors.client.http import CLI_AGENT
 from loomlog.connectors.configuration.findings import did_you_mean
 from loomlog.connectors.process.logs import log_fields
 from loomlog.services.api.responses import POSITION_HEADER
@@ -27,6 +28,8 @@ def begin_request(request: Request) -> RequestContext:
     """Make the request the current one of this task; its id is in the response, in errors and in log lines."""
     sent = request.headers.get("x-request-id", "")
     context = RequestContext(request_id=sent if REQUEST_ID.match(sent) else f"q_{secrets.token_hex(8)}")
+    if request.headers.get("user-agent") == CLI_AGENT:
+        context.transport = "cli"
     current_request.set(context)
     log_fields.set({"request_id": context.request_id})
     return context

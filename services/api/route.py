@@ -16,6 +16,7 @@ from loomlog.services.api.service import Service
 from loomlog.services.application.bodies.models import Body
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.rules import Access
+from loomlog.services.core.operations import ADMINISTRATIVE
 
 AsgiResponse = Response | ASGIApp
 Handler = Callable[[Service, Caller, Request], Awaitable[Any]]
@@ -90,6 +91,12 @@ class Route:
     """Whether the owner of what the path names refuses another body under a used Idempotency-Key by itself, so that a
     request on a hot road need not look the key up.
     """
+    act: str | None = None
+    """Name of the act that a request for operations is, empty: it is none; None: the row is no operation, so it is an
+    act by its own id if it changes something with the access of operators.
+    """
+    opens_with_public_config: bool = False
+    """Whether it answers requests without a token too where LOOMLOG_PUBLIC_CONFIG is set."""
     socket_handler: SocketHandler | None = None
     """Set when the path is a WebSocket; `handler` then responds to requests that are not a handshake."""
 
@@ -116,6 +123,14 @@ class Route:
     def is_mutating(self) -> bool:
         """Whether requests change something, and so take an Idempotency-Key."""
         return self.method in ("POST", "PUT", "PATCH", "DELETE")
+
+    @property
+    def own_act(self) -> str:
+        """Name of the act that a request is, of a row that is no operation; empty: it is none, or the dispatch has
+        it.
+        """
+        is_act = self.act is None and self.is_mutating and not ADMINISTRATIVE.isdisjoint(self.access.scopes)
+        return self.operation_id if is_act else ""
 
     @property
     def accepts_position(self) -> bool:

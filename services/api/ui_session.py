@@ -48,6 +48,8 @@ COOKIE_ANSWER_HEADERS = (
     (b"cache-control", b"no-store"),
 )
 """Headers of answers to the cookie: opened in a tab they are data and nothing else, and no cache keeps them."""
+HOST = re.compile(r"[A-Za-z0-9._:\[\]-]{1,255}", re.ASCII)
+"""What a Host header may have to be repeated."""
 PORT = re.compile(r":(\d{1,5})\Z")
 PRIVATE_ENDINGS = (".localhost", ".internal")
 """Names that never belong to a site: RFC 6761, and ICANN's reservation of 2024 (host.docker.internal)."""
@@ -67,6 +69,11 @@ async def identify(service: Service, request: Request) -> Caller:
             authorization = f"Bearer {token}"
             request.scope[BY_COOKIE] = True
     return await authenticator.authenticate(authorization)
+
+
+def has_token(request: Request) -> bool:
+    """Return whether a request brings a token, whatever it is worth."""
+    return "authorization" in request.headers or bool(cookie_token(request))
 
 
 def cookie_token(request: Request) -> str:
@@ -201,7 +208,8 @@ def public_origin(public_url: str, request: Request) -> str:
     """Return the address of this API as the browser sees it: the configured one, or the one of the request."""
     if public_url:
         return public_url.rstrip("/")
-    return f"{'https' if is_https(request) else 'http'}://{request.headers.get('host', '')}"
+    host = request.headers.get("host", "")
+    return f"{'https' if is_https(request) else 'http'}://{host if HOST.fullmatch(host) else 'localhost'}"
 
 
 def is_https(request: Request) -> bool:

@@ -3,6 +3,7 @@
 A process creates one Application (bootstrap.py over Kafka and Postgres, or over the in-memory versions) and keeps `run`
 running next to its transport. Every transport identifies the caller with `gate` and then calls one of
 
+    acts      carry_out, note_refusal        (who did what)
     runs      start, continue_session            -> Accepted, with the run's stream
     forks     fork                              -> Accepted, with the fork's stream
     imports   take_in
@@ -57,18 +58,23 @@ from loomlog.connectors.storage.postgres import PostgresReader
 from loomlog.connectors.storage.request_keys import RequestKeys
 from loomlog.connectors.storage.run_credentials import RunCredentials
 from loomlog.connectors.storage.state_files import StateFiles
+from loomlog.projections.acts import SqlActReads
+from loomlog.projections.erasures import SqlErasures
 from loomlog.projections.memory_index.reads import MemoryIndex
 from loomlog.projections.tables import EVERY_TENANT
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.ids import fresh_token, partition_key
 from loomlog.services.application import limits
+from loomlog.services.application.acts import ActLog
 from loomlog.services.application.admin.budget_limits import BudgetLimits
 from loomlog.services.application.admin.entity_references import EntityContent
 from loomlog.services.application.admin.erasure import SubjectErasure
+from loomlog.services.application.admin.erasure_receipts import ErasureReceipts
 from loomlog.services.application.admin.memory_erasure import MemoryContent
 from loomlog.services.application.admin.pauses import Pauses
 from loomlog.services.application.admin.probes import ProviderProbes
 from loomlog.services.application.admin.repair import AggregateRepair
+from loomlog.services.application.admin.row_erasure import RowErasure
 from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.channel_streams import ChannelStreams
 from loomlog.services.application.clients.connections import ClientConnections, ClientLimits
@@ -231,6 +237,8 @@ class Application:
         private_hosts: tuple[str, ...] = (),
         entity_tables: Sequence[EntityTables] = (),
         run_tables: PostgresReader | None = None,
+        act_reads: SqlActReads | None = None,
+        erasures: SqlErasures | None = None,
         currency: str = DEFAULT_CURRENCY,
     ) -> None:
         """`families` None: those of the registry. `family_options`: what the configuration says of families, such as a
@@ -239,7 +247,8 @@ class Application:
         None: callbacks are not signed. `subscription_rows` None: no events are sent to others; `private_hosts`: private
         addresses to which they may be. `credentials` None: requests with credentials are refused. `change_feed` None:
         it is off. `log_access` None: no transport offers all topics. `entity_tables`: the rows that health is told of;
-        these and `run_tables` have the problems of projections. `currency`: of prices.
+        these and `run_tables` have the problems of projections. `act_reads` None: no acts are listed.
+        `erasures` None: an erasure leaves rows. `currency`: of prices.
         """
         budget_token = command_tokens(new_token, "budget")
         self.keys = keys
@@ -360,7 +369,8 @@ class Application:
         self.directory: Directory | None = None
         self.quotas: Quotas | None = None
         self._webhooks: Webhooks | None = None
-        self.dispatch = Dispatch(application_handlers(self), clock_ms=clock_ms, new_token=new_token)
+        self.acts = ActLog(entities.client.tell, clock_ms=clock_ms, new_token=new_token)
+        self.dispatch = Dispatch(application_handlers(self), clock_ms=clock_ms, new_token=new_token, acts=self.acts)
         if entity_commands is not None and entity_reads is not None:
             context = FamilyContext(
                 parts=entities,
@@ -382,6 +392,8 @@ class Application:
             context.provide(*family_options, runs, ingress, commands, hooks, RunTimes(self._started_at_ms))
             if memory_index is not None:
                 context.provide(memory_index)
+            if act_reads is not None:
+                context.provide(act_reads)
             handlers, self._families = open_families(context, all_families() if families is None else families)
             self.dispatch = self.dispatch.with_handlers({**handlers, **self.wide_pauses.by_operation()})
             self.directory = authenticator.directory = context.find(Directory)
@@ -431,6 +443,10 @@ class Application:
                 end_offset=partial(ranges.end_offset, entity_reads.topic),
                 clock_ms=clock_ms,
             ),
+            rows=None
+            if entity_commands is None or erasures is None
+            else RowErasure(entity_commands, erasures, blobs, clock_ms=clock_ms),
+            receipts=ErasureReceipts(installation_key),
         )
         self.batches = Batches(sources, self.runs, self.control)
         self.bulk = BulkActions(self.queries, self.control, clock_ms=clock_ms)
@@ -615,6 +631,7 @@ class Application:
                 group.create_task(self.publisher.run(), name="publisher")
                 group.create_task(self.hub.run(events, previews), name="hub")
                 group.create_task(self.memory_changes.run(), name="memory changes")
+                group.create_task(self.acts.run(), name="acts")
                 if self._webhooks is not None:
                     group.create_task(run_until_cancelled(self.ingress_publisher, self._webhooks), name="webhooks")
                 if self._event_webhooks is not None:

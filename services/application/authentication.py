@@ -13,7 +13,7 @@ Before: a transport passes the header. After: the use cases.
 """
 
 import time
-from collections.abc import Container
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 
 from loomlog.connectors.configuration.principals import (
@@ -53,8 +53,10 @@ class Authenticator:
         restricts_operator_key: bool = False,
         has_minted: bool = False,
         providers: IdentityProviders | None = None,
+        time_s: Callable[[], float] = time.time,
     ) -> None:
         self.providers = providers or IdentityProviders({})
+        self._time_s = time_s
         self._table = table
         self._restricts_operator_key = restricts_operator_key
         self._has_minted = has_minted
@@ -105,7 +107,7 @@ class Authenticator:
 
     def is_in_force(self, caller: Caller) -> bool:
         """Whether the token of a caller still gives access; those of the files do until the process ends."""
-        if caller.expires_at_ms is not None and caller.expires_at_ms <= time.time() * 1000:
+        if caller.expires_at_ms is not None and caller.expires_at_ms <= self._time_s() * 1000:
             return False
         if not caller.token_id:
             return not (caller.legacy and self._is_shared_superseded)

@@ -30,8 +30,10 @@ from loomlog.connectors.storage.request_keys import PostgresRequestKeys
 from loomlog.connectors.storage.run_credentials import PostgresCredentialRows, RunCredentials
 from loomlog.connectors.storage.state_files import StateFiles
 from loomlog.connectors.tools.remote_calls import REQUESTS_TOPIC
+from loomlog.projections.acts import SqlActReads, acts_schema
 from loomlog.projections.engine.builds import CHANNEL_SUFFIX, ENTITY_SUFFIX, PREFIX
 from loomlog.projections.engine.positions import PositionWatch
+from loomlog.projections.erasures import SqlErasures, erasures_schema
 from loomlog.projections.memory_feed.tables import feed_schema
 from loomlog.projections.run_queries import LiveRun
 from loomlog.redpanda.topics import Topic, load_topics
@@ -252,6 +254,8 @@ async def open_application(
                 for table, one in zip((ENTITIES, CHANNELS), opened_sets, strict=True)
             ],
             run_tables=reader,
+            erasures=SqlErasures(reader, erasures_schema(endpoints.read_model_prefix)),
+            act_reads=SqlActReads(opened_sets[0].reader, acts_schema(endpoints.read_model_prefix)),
             currency=currency,
         )
         await layer.publisher.open()

@@ -2,6 +2,7 @@
 
     access      the scopes of the declaration; a transport that reads a body asks before it does
     tenant      the caller's own, or the one that an administrator names
+    act         what operators and administrators change is recorded before and after (acts.py)
     command id  of the request's key, the operation's family and the tenant: a repetition gives the same command again
     handler     found by the declaration; what it raises becomes a refusal with a code of the error table
 
@@ -9,16 +10,20 @@ Before: services/api/operation_routes.py. After: the handlers of a family.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
+from loomlog.schemas.ids import hashed_token
+from loomlog.services.application.acts import Act, ActLog, act_target
 from loomlog.services.application.authentication import require_access
-from loomlog.services.application.errors import bad_request, run_refusing
+from loomlog.services.application.errors import bad_request, request_refusal, run_refusing
 from loomlog.services.application.request_context import command_id, command_tokens, current_request
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.rules import Access
 from loomlog.services.core.access.scopes import ADMIN
 from loomlog.services.core.operation_input import parse_operation
+from loomlog.services.core.operation_requests import path_fields
 from loomlog.services.core.operations import Answer, AnyOperation, Call, Effect, Handlers, OperationCaller, Origin
 from loomlog.services.core.refusals import Refused
 
@@ -30,16 +35,20 @@ TENANT = re.compile(r"[A-Za-z0-9_-]{1,64}\Z", re.ASCII)
 class Dispatch:
     """Carries out operations for callers outside of runs."""
 
-    def __init__(self, handlers: Handlers, *, clock_ms: Callable[[], int], new_token: FreshToken) -> None:
-        """`new_token` gives the command ids of requests without a key."""
+    def __init__(
+        self, handlers: Handlers, *, clock_ms: Callable[[], int], new_token: FreshToken, acts: ActLog | None = None
+    ) -> None:
+        """`new_token` gives the command ids of requests without a key. `acts` None: they are not recorded."""
         self.handlers = dict(handlers)
+        self.acts = acts
         self._clock_ms = clock_ms
         self._new_token = new_token
         self._tokens = {operation.family: command_tokens(new_token, operation.family) for operation in self.handlers}
 
     def with_handlers(self, more: Handlers) -> "Dispatch":
         """Return a dispatch that carries out further operations, such as those of one transport."""
-        return Dispatch({**self.handlers, **more}, clock_ms=self._clock_ms, new_token=self._new_token)
+        handlers = {**self.handlers, **more}
+        return Dispatch(handlers, clock_ms=self._clock_ms, new_token=self._new_token, acts=self.acts)
 
     async def request(
         self,
@@ -54,27 +63,48 @@ class Dispatch:
 
         `tenant` empty: the caller's. `access` is that of a route of its own; None: that of the operation.
         """
-        require_access(caller, access or operation.access)
+        current_request.get().is_dispatched = True
+        try:
+            require_access(caller, access or operation.access)
+            call = self._call(operation, caller, fields, tenant)
+        except Refused as refused:
+            if self.acts is not None and operation.records_act:
+                self.acts.note_refusal(operation.name, caller, caller.tenant, refused.code, _target(operation, fields))
+            raise request_refusal(refused) from refused
         return await run_refusing(
-            self._carry_out(operation, caller, fields, tenant),
+            self._carry_out(operation, call, fields),
             unavailable_code=operation.code_when_unavailable,
             pending_code=operation.pending_code,
         )
 
-    async def _carry_out(
-        self, operation: AnyOperation, caller: Caller, fields: Mapping[str, Any], tenant: str
-    ) -> Answer[Any]:
+    async def _carry_out(self, operation: AnyOperation, call: Call[Any], fields: Mapping[str, Any]) -> Answer[Any]:
+        async def handle() -> Answer[Any]:
+            with _as_shown(operation):
+                return await self.handlers[operation](call)
+
+        if self.acts is None or not operation.records_act:
+            return await handle()
+        act = Act(
+            act_id=hashed_token("act", call.command_id),
+            operation=operation.name,
+            caller=call.principal,
+            tenant=call.caller.tenant or call.principal.tenant,
+            target=_target(operation, fields),
+            request={name: one for name, one in fields.items() if name not in operation.secret_fields},
+        )
+        return await self.acts.carry_out(act, handle, call.change)
+
+    def _call(self, operation: AnyOperation, caller: Caller, fields: Mapping[str, Any], tenant: str) -> Call[Any]:
+        """Return the call of a request. Raises Refused."""
         means_all = operation.spans_tenants and caller.is_admin and not tenant
         owner = "" if means_all else resolve_tenant(caller, tenant)
-        try:
+        with _as_shown(operation):
             asked = parse_operation(operation, fields)
-            return await self.handlers[operation](self._call(operation, caller, asked, owner, is_named=bool(tenant)))
-        except Refused as refused:
-            if operation.refused is None:
-                raise
-            raise operation.refused(refused) from refused
+        return self._new_call(operation, caller, asked, owner, is_named=bool(tenant))
 
-    def _call(self, operation: AnyOperation, caller: Caller, asked: Any, owner: str, *, is_named: bool) -> Call[Any]:
+    def _new_call(
+        self, operation: AnyOperation, caller: Caller, asked: Any, owner: str, *, is_named: bool
+    ) -> Call[Any]:
         request = current_request.get()
         return Call(
             input=asked,
@@ -99,6 +129,21 @@ class Dispatch:
     def _command_id(self, operation: AnyOperation, tenant: str) -> str:
         # One operation is one draw of its family's tokens: nothing else that a request does moves its ids.
         return command_id("entity", operation.family, tenant, self._tokens[operation.family]())
+
+
+@contextmanager
+def _as_shown(operation: AnyOperation) -> Iterator[None]:
+    """Raise the refusals of an operation as its requests see them."""
+    try:
+        yield
+    except Refused as refused:
+        if operation.refused is None:
+            raise
+        raise operation.refused(refused) from refused
+
+
+def _target(operation: AnyOperation, fields: Mapping[str, Any]) -> str:
+    return act_target(fields, path_fields(operation.http[0]) if operation.http else {})
 
 
 def resolve_tenant(caller: Caller, named: str) -> str:

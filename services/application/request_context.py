@@ -20,6 +20,10 @@ from contextvars import ContextVar
 from msgspec import Struct, field
 
 from loomlog.schemas.ids import hashed_token, with_body
+from loomlog.services.core.operations import Change
+
+ACT_BODY_BYTES_MAX = 64 * 1024
+"""Bytes of a body that an act of a route keeps; the file of a restore is larger."""
 
 
 class RequestContext(Struct):
@@ -31,6 +35,14 @@ class RequestContext(Struct):
     body_sha256: str = ""
     require_first: Callable[[str, str], Awaitable[None]] | None = None
     """Raises Refused for digests of key and body of which the key was used with another body before."""
+    transport: str = "http"
+    """http, web, cli, mcp or grpc: what an act says of it."""
+    is_dispatched: bool = False
+    """Whether the dispatch has the request: it records what it refuses."""
+    change: Change = field(default_factory=Change)
+    """What a route that is no operation has changed."""
+    body: bytes = b""
+    """The body, once it is read, unless it is large."""
     drawn: Counter[str] = field(default_factory=Counter)
     """Tokens drawn so far, by step: a step may be taken for each of several things."""
 
@@ -41,6 +53,8 @@ class RequestContext(Struct):
 
     async def take_body(self, body: bytes) -> None:
         """Make the body part of the tokens. Raises Refused(idempotency_key_reused)."""
+        if len(body) <= ACT_BODY_BYTES_MAX:
+            self.body = body
         self.hash_body(body)
         if self.idempotency_key and self.require_first is not None:
             await self.require_first(*self.digests())

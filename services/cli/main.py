@@ -29,6 +29,11 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "doctor.doctor:doctor",
         "Check every prerequisite and every running part; report what is wrong, why, and what to do.",
     ),
+    "login": (
+        "admin.login:login",
+        "Sign in with an identity provider of the installation; the token is kept for later commands.",
+    ),
+    "logout": ("admin.login:logout", "Forget the token of `loomlog login`, here and at the provider."),
     "ui": ("admin.ui:ui", "Open the web page of this installation in a browser."),
     "hash": ("admin.hash:hash_app", "Print the content hash of an agent or a skill."),
     "import": ("claude_code.command:import_app", "Import agents and skills of other programs."),
@@ -93,7 +98,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "log.dead_letters:dead_letters_app",
         "Dead letters (records that could not be handled): list, show, replay and acknowledge them.",
     ),
-    "audit": ("log.audit:audit_app", "Is the log what was written and signed?"),
+    "audit": ("log.audit:audit_app", "Who did what, and is the log what was written and signed?"),
     "subjects": ("admin.subjects:subjects_app", "Subjects with encrypted content, and erasing a subject."),
     "presets": ("admin.presets:presets_app", "Show the configuration layers that come with the program."),
     "env-template": (
@@ -109,6 +114,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "mcp.command:mcp_app",
         "Serve MCP on standard input and output, over the API: for editors and assistants.",
     ),
+    "mcp-registry": ("mcp.registry:registry_app", "Recipes of MCP servers for configurations."),
     "tokens": ("access.tokens:tokens_app", "Tokens: create, import, rotate, retire, list, show."),
     "users": (
         "access.groups:users_app",
@@ -129,6 +135,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
 }
 """Commands with their function and the first sentence of its docstring, in the order of the help."""
 FAMILY_COMMANDS: Mapping[str, str] = {
+    "approvals": "The rules of a tenant for tool calls, and the calls that wait for approval.",
     "callback": "A request to an address of others after the end of a run.",
     "hook": "The hooks of an installation: external programs that are called before and after tool calls.",
 }
@@ -136,6 +143,7 @@ FAMILY_COMMANDS: Mapping[str, str] = {
 WRITTEN_GROUPS: Mapping[str, str] = {
     "access": "access",
     "agent": "agents",
+    "act": "audit",
     "aggregate": "repair",
     "audit": "audit",
     "budget": "limits",
@@ -149,6 +157,7 @@ WRITTEN_GROUPS: Mapping[str, str] = {
     "installation": "status",
     "interrupt": "inbox",
     "log": "events",
+    "mcp": "mcp",
     "memory": "memory",
     "model": "routing",
     "pause": "pause",

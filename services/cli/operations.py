@@ -202,8 +202,9 @@ def operation_command(operation: AnyOperation) -> Callable[..., None]:
         answer = _send(operation, fields, tenant=tenant, key=idempotency_key, position=position)
         _print_answer(operation, answer, as_json=as_json)
 
-    is_read = operation.effect is Effect.READ
-    left_out = {"json_body", "idempotency_key"} if is_read else {"position"}
+    left_out = {"idempotency_key"} if operation.effect is Effect.READ else {"position"}
+    if operation.effect is Effect.READ and not body_fields(operation, operation.http[0]):
+        left_out |= {"json_body"}
     if not operation.http[0].takes_tenant:
         left_out |= {"tenant"}
     own = [one for one in inspect.signature(give).parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]

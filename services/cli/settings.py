@@ -5,19 +5,20 @@ wiring.json), the default. So every command works without any setting next to `l
 elsewhere with LOOMLOG_BASE_URL, LOOMLOG_KAFKA and LOOMLOG_POSTGRES.
 
 LOOMLOG_TOKEN belongs to the command line: the token it sends. It is not a setting of the services and not passed to
-them.
+them. Without it the token of `loomlog login` is sent, and without that the shared one.
 
 Before: every command, once. After: services/cli/http/api.py, log.py, stack/.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from loomlog.connectors.configuration.environment import read_settings
 from loomlog.connectors.configuration.findings import ConfigurationError
 from loomlog.connectors.configuration.settings import Settings
 from loomlog.services.cli.errors import Unreachable, UsageError
+from loomlog.services.cli.http.stored_tokens import tokens_path, usable_bearer
 from loomlog.services.cli.stack.home import Home
 from loomlog.services.cli.stack.record import StackRecord
 from loomlog.services.cli.stack.services_record import ServicesRecord, load_services_record
@@ -87,11 +88,14 @@ def load_cli_settings(environ: Mapping[str, str], *, working_directory: Path) ->
     wiring = load_services_record(home.root) if stack.is_supervised else None
     # A record left behind by a killed supervisor describes another stack.
     is_current = wiring is not None and stack.supervisor is not None and wiring.supervisor_pid == stack.supervisor.pid
-    return CliSettings(
+    loaded = CliSettings(
         settings=settings,
         home=home,
         stack=stack,
         services_record=wiring if is_current else None,
         environ=own,
-        token=environ.get(TOKEN_VARIABLE, "").strip() or settings.auth_token,
+        token=environ.get(TOKEN_VARIABLE, "").strip(),
     )
+    if loaded.token:
+        return loaded
+    return replace(loaded, token=usable_bearer(tokens_path(environ), loaded.api_url) or settings.auth_token)

@@ -190,6 +190,13 @@ RESOURCES: tuple[BoundedResource, ...] = (
         "of one restore; administrators",
     ),
     _row(
+        "records of refused acts",
+        "api",
+        "services/application/acts.py",
+        "200 commands, 10,000 kinds a minute",
+        "beyond it refusals are answered and not recorded",
+    ),
+    _row(
         "reports of refused deliveries",
         "api",
         "services/application/webhook_rejections.py",
@@ -319,6 +326,13 @@ RESOURCES: tuple[BoundedResource, ...] = (
         "20,000",
         "one or two for each model call, which have shares",
     ),
+    _row(
+        "calls over a session with an MCP server",
+        "runtime and api",
+        "connectors/mcp/http_transport.py",
+        "64",
+        "one for each tenant and its headers; runs have shares of tool calls",
+    ),
     _row("Postgres connections of the runtime", "runtime", "services/runtime/resources.py", "4", _POSTGRES_WHY),
     _row("Postgres connections for entities", "runtime", "services/runtime/entity_hosting.py", "4", _POSTGRES_WHY),
     _row(
@@ -335,6 +349,7 @@ RESOURCES: tuple[BoundedResource, ...] = (
         "2",
         _POSTGRES_WHY,
     ),
+    _row("Postgres connections for metric samples", "api", "connectors/storage/side_table.py", "2", _POSTGRES_WHY),
     _row(
         "Postgres connections of the api",
         "api",

@@ -23,16 +23,20 @@ from enum import Enum
 from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
+from msgspec import field as struct_field
 
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.rules import Access
+from loomlog.services.core.access.scopes import ADMIN, TENANT
 from loomlog.services.core.error_codes import STATUS_BY_CODE
 from loomlog.services.core.refusals import Refused
 
 PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f]*$"
 """Pattern of texts that can be printed."""
 PRINTABLE_WITH_TABS = r"^[^\x00-\x08\x0a-\x1f\x7f-\x9f]*$"
+ADMINISTRATIVE = frozenset({ADMIN, TENANT})
+"""Scopes whose holders act for others."""
 InputT = TypeVar("InputT")
 OutputT = TypeVar("OutputT")
 
@@ -133,6 +137,8 @@ class Http:
     """Statuses of refusals beyond those that every operation of its form has."""
     recognises_key: bool = False
     """Whether the owner of what the path names refuses another body under a used Idempotency-Key by itself."""
+    opens_with_public_config: bool = False
+    """Whether it answers requests without a token too where LOOMLOG_PUBLIC_CONFIG is set."""
 
     @property
     def method(self) -> str:
@@ -222,12 +228,25 @@ class Operation(Generic[InputT, OutputT]):
     """Code when log, rows or keys do not answer; empty: `<family>_unavailable`, where there is such a code."""
     pending_code: str = "command_pending"
     """Code when nothing has answered, and a write may still be carried out."""
+    is_act: bool | None = None
+    """Whether the audit has it as an act of its caller; None: if it changes something, and its access is that of
+    operators or administrators.
+    """
+    secret_fields: Sequence[str] = ()
+    """Fields that the record of an act does not have."""
     refused: Callable[[Refused], Refused] | None = None
     """Returns a refusal of it, its input's included, as requests see it; None: as it is."""
 
     @property
     def family(self) -> str:
         return self.name.partition(".")[0]
+
+    @property
+    def records_act(self) -> bool:
+        """Whether requests for it are acts (services/application/acts.py)."""
+        if self.is_act is not None:
+            return self.is_act
+        return self.effect is not Effect.READ and not ADMINISTRATIVE.isdisjoint(self.access.scopes)
 
     @property
     def code_when_unavailable(self) -> str:
@@ -333,6 +352,14 @@ class OperationCaller(Struct, frozen=True, kw_only=True):
     """Position tokens of earlier writes: reads include them."""
 
 
+class Change(Struct, kw_only=True):
+    """What an act has changed, as its handler tells the audit: JSON, or records. None: it does not say."""
+
+    before: Any = None
+    after: Any = None
+    """None: the answer."""
+
+
 class Call(Struct, Generic[InputT], frozen=True, kw_only=True):
     """An operation that is asked for."""
 
@@ -344,6 +371,7 @@ class Call(Struct, Generic[InputT], frozen=True, kw_only=True):
     """0 when an earlier attempt may have been made: the owner looks its command id up."""
     request_key: tuple[str, ...] = ()
     """What a request's Idempotency-Key belongs to, and the key: the same whatever body it comes with. Empty without."""
+    change: Change = struct_field(default_factory=Change)
 
     @property
     def principal(self) -> Caller:

@@ -33,7 +33,7 @@ from loomlog.services.api.service import OF_PROCESS, Service
 from loomlog.services.application.application import Application, clock_ms, new_token
 from loomlog.services.application.authentication import require_access
 from loomlog.services.application.dispatch import Dispatch
-from loomlog.services.application.errors import key_reused, share_refusal, stopping_error, unavailable
+from loomlog.services.application.errors import bad_request, key_reused, share_refusal, stopping_error, unavailable
 from loomlog.services.application.request_context import RequestContext, current_request
 from loomlog.services.application.runs.requests import check_idempotency_key
 from loomlog.services.core.access.decide import Caller
@@ -45,7 +45,7 @@ from loomlog.services.core.shares import ShareExhausted
 from loomlog.services.grpc import refusals
 from loomlog.services.grpc.messages import message_class, parse, read_json, service_descriptor, to_fields, to_message
 from loomlog.services.grpc.operations import GET_HEALTH, GrpcOperations
-from loomlog.services.grpc.rpcs import RPCS, TOOL_RPCS, Rpc, ToolTarget, tool_targets
+from loomlog.services.grpc.rpcs import RPCS, RPCS_WITH_OP, TOOL_RPCS, Rpc, ToolTarget, tool_targets
 from loomlog.services.stream.entities.answers import CommandReused
 
 log = logging.getLogger(__name__)
@@ -91,6 +91,8 @@ class Front:
             if row.operation == GET_HEALTH:
                 takes = Takes.NOTHING
             answers = self.answers(name, access, takes, work, missing=row.missing)
+        elif (rows := RPCS_WITH_OP.get(name)) is not None:
+            answers = self.answers(name, None, Takes.REQUEST, self._by_op(rows))
         elif name in TOOL_RPCS and (targets := tool_targets(name)):
             answers = self.answers(name, None, Takes.REQUEST, self._tool(targets))
         else:
@@ -138,10 +140,10 @@ class Front:
 
         async def work(rpc: Incoming) -> bytes:
             asked, caller = to_fields(rpc.message), rpc.caller
-            fields = {row.names.get(name, name): value for name, value in asked.items()}
+            fields = {row.names.get(name, name): value for name, value in asked.items() if name in (row.takes or asked)}
             if row.own_tenant:
                 fields["tenant"] = caller.tenant
-            answer = await self._joined_pages(row, caller, dict(row.fields(fields) if row.fields else fields))
+            answer = await self.all_pages(row, caller, row.fields(fields) if row.fields else fields)
             await _send_positions(rpc.context, answer)
             value = _plain(answer.value)
             shown = row.answer(value) if row.answer is not None else value
@@ -149,7 +151,19 @@ class Front:
 
         return work
 
-    async def _joined_pages(self, row: Rpc, caller: Caller, fields: dict[str, Any]) -> Answer[Any]:
+    def _by_op(self, rows: Mapping[str, Rpc]) -> Work:
+        works = {op: self._operation(row) for op, row in rows.items()}
+
+        async def work(rpc: Incoming) -> bytes | None:
+            op = getattr(rpc.message, "op")  # noqa: B009 - mypy knows no fields
+            if op not in works:
+                raise bad_request(f"op: expected one of {', '.join(sorted(works))}")
+            return await works[op](rpc)
+
+        return work
+
+    async def all_pages(self, row: Rpc, caller: Caller, fields: Mapping[str, Any]) -> Answer[Any]:
+        """Return the answer of an operation; of a list all pages, up to PAGES_MAX. Raises Refused."""
         answer = await self.request(row.operation, caller, fields)
         cursor = answer.value["next"] if row.pages else None
         for _ in range(PAGES_MAX):
@@ -170,7 +184,9 @@ class Front:
                 raise Refused("bad_request", "input_json: expected an object with op")
             try:
                 op = fields.pop("op", None)
-                chosen = find_operation(op, {name: one.operation for name, one in targets.items()}, code="unknown_op")
+                # Some operations of a tool are for agents alone: their handlers are in the runtimes.
+                served = {name: one.operation for name, one in targets.items() if self._serves(one.operation)}
+                chosen = find_operation(op, served, code="unknown_op")
                 answer = await self.request(chosen, rpc.caller, own_scope(fields, rpc.caller))
             except Refused as refused:
                 if not refusals.is_tool_refusal(refused):
@@ -196,6 +212,9 @@ class Front:
     async def request(self, operation: AnyOperation, caller: Caller, fields: Mapping[str, Any]) -> Answer[Any]:
         """Carry out an operation. Raises Refused."""
         return await self._dispatch(operation).request(operation, caller, fields)
+
+    def _serves(self, operation: AnyOperation) -> bool:
+        return operation in self._dispatch(operation).handlers
 
     def _dispatch(self, operation: AnyOperation) -> Dispatch:
         if operation in OF_PROCESS:
@@ -237,7 +256,9 @@ def begin_request(context: Context) -> tuple[RequestContext, Mapping[str, str]]:
     """Make the request the current one of this task; returns it with its metadata that is text."""
     sent = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
     name = sent.get("x-request-id", "")
-    request = RequestContext(request_id=name if REQUEST_ID.match(name) else f"q_{secrets.token_hex(8)}")
+    request = RequestContext(
+        request_id=name if REQUEST_ID.match(name) else f"q_{secrets.token_hex(8)}", transport="grpc"
+    )
     current_request.set(request)
     log_fields.set({"request_id": request.request_id})
     return request, sent

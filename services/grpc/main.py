@@ -81,6 +81,7 @@ async def run(loaded: ProcessConfiguration) -> None:
     for model in service.models.values():
         await model.close()
     await service.insights.close()
+    await service.authenticator.providers.close()
     log.info("stopped")
 
 

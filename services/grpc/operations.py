@@ -1,7 +1,6 @@
-"""Operations that only gRPC has, because over HTTP they are files, streams or several routes.
+"""Operations that only gRPC has, because over HTTP they are files, or several routes.
 
     state_file.read, state_file.restore    a state file as one message
-    limit.apply                            limits, as HTTP has them in three routes
     pause.runtime_state                    the pauses, with the number of stored state files
     configuration.show                     what this installation has
 
@@ -12,7 +11,7 @@ import asyncio
 import time
 from contextlib import closing
 from tempfile import SpooledTemporaryFile
-from typing import IO, Annotated, Any, Literal, cast
+from typing import IO, Annotated, Any, cast
 
 import orjson
 from msgspec import Meta
@@ -20,26 +19,21 @@ from msgspec import Meta
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.services.api.routing_view import aliases_json
 from loomlog.services.api.service import Service
-from loomlog.services.application import limits
-from loomlog.services.application.admin.budget_limits import LimitRequest, LimitView
 from loomlog.services.application.application import clock_ms
 from loomlog.services.application.errors import bad_request
 from loomlog.services.application.operations import product_operations
 from loomlog.services.application.transfer.restore import RestoreResult
 from loomlog.services.core.access.decide import has_scope
 from loomlog.services.core.access.rules import ANY_CALLER, PUBLIC, requires
-from loomlog.services.core.access.scopes import ADMIN, TENANT
+from loomlog.services.core.access.scopes import ADMIN
 from loomlog.services.core.operations import Answer, Call, Effect, Handlers, Input, NoInput, Operation, Output
 from loomlog.services.core.refusals import Refused
-from loomlog.services.families.budget.limits import AMOUNT_MAX
 from loomlog.services.stream.archive.state_file import BrokenStateFile, StateWriter
 from loomlog.services.stream.archive.state_reader import decompressed
 
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 """Longest state file in one message; longer ones are downloads over HTTP."""
 SPOOL_BYTES = 8 * 1024 * 1024
-Name = Annotated[str, Meta(max_length=limits.NAME_BYTES_MAX)]
-Amount = Annotated[int, Meta(ge=0, le=AMOUNT_MAX)]
 
 
 class StateFileRead(Input, frozen=True, kw_only=True):
@@ -74,30 +68,6 @@ class StateRestored(Output, frozen=True, kw_only=True):
     transcript_events_restored: int
     memory_restored: int
     warnings: list[str]
-
-
-class LimitApply(Input, frozen=True, kw_only=True):
-    op: Annotated[Literal["list", "set", "delete"], Meta(description="What to do.")]
-    tenant: Annotated[Name, Meta(description="The caller's if absent.")] = ""
-    scope: Annotated[Literal["operator", "tenant", "user"] | None, Meta(description="Needed to set and delete.")] = None
-    scope_id: Annotated[Name, Meta(description="The user; empty for a tenant.")] = ""
-    soft_limit: Annotated[Amount | None, Meta(description="Tokens a month; reported once used.")] = None
-    hard_limit: Annotated[Amount | None, Meta(description="Tokens a month; then no call begins.")] = None
-
-
-class LimitRow(Output, frozen=True, kw_only=True):
-    tenant_id: str
-    scope: str
-    scope_id: str
-    soft_limit: int | None
-    hard_limit: int | None
-    used: int
-    updated_at: str
-    updated_by: str
-
-
-class LimitRows(Output, frozen=True, kw_only=True):
-    limits: list[LimitRow]
 
 
 class RuntimeState(Output, frozen=True, kw_only=True):
@@ -138,15 +108,6 @@ RESTORE_STATE_FILE = Operation(
     effect=Effect.WAIT,
     unavailable_code="blobs_unavailable",
 )
-APPLY_LIMIT = Operation(
-    name="limit.apply",
-    summary="List, set or delete monthly limits.",
-    input=LimitApply,
-    output=LimitRows,
-    access=requires(TENANT),
-    effect=Effect.WRITE,
-    unavailable_code="log_unavailable",
-)
 GET_RUNTIME_STATE = Operation(
     name="pause.runtime_state",
     summary="Get the state of the runtime, and how many state files are stored.",
@@ -174,7 +135,6 @@ GET_HEALTH = Operation(
 OPERATIONS = (
     READ_STATE_FILE,
     RESTORE_STATE_FILE,
-    APPLY_LIMIT,
     GET_RUNTIME_STATE,
     SHOW_CONFIGURATION,
     GET_HEALTH,
@@ -192,7 +152,6 @@ class GrpcOperations:
         return {
             READ_STATE_FILE: self.read_state_file,
             RESTORE_STATE_FILE: self.restore_state_file,
-            APPLY_LIMIT: self.apply_limit,
             GET_RUNTIME_STATE: self.runtime_state,
             SHOW_CONFIGURATION: self.configuration,
             GET_HEALTH: self.health,
@@ -232,29 +191,6 @@ class GrpcOperations:
         with SpooledTemporaryFile(max_size=SPOOL_BYTES) as sent:
             _write_document(cast("IO[bytes]", sent), asked.raw_json)
             return _restored(await application.state_restore.restore(call.principal, cast("IO[bytes]", sent)))
-
-    # --- spending ----------------------------------------------------------------------------------------------------
-
-    async def apply_limit(self, call: Call[LimitApply]) -> Answer[LimitRows]:
-        """List, set or delete limits."""
-        asked, budgets = call.input, self._service.application.budgets
-        if asked.op == "list":
-            return Answer(value=_limits(*await budgets.limits(call.principal, asked.tenant)))
-        if asked.scope is None:
-            raise bad_request("scope: expected operator, tenant or user")
-        tenant = asked.tenant or None
-        if asked.op == "delete":
-            position = await budgets.remove(call.principal, asked.scope, tenant, asked.scope_id)
-            return Answer(value=_limits(), positions=(position,) if position else ())
-        request = LimitRequest(
-            scope=asked.scope,
-            tenant=tenant,
-            scope_id=asked.scope_id,
-            soft_tokens=asked.soft_limit,
-            hard_tokens=asked.hard_limit,
-        )
-        view, position = await budgets.set(call.principal, request)
-        return Answer(value=_limits(view), positions=(position,))
 
     # --- the installation --------------------------------------------------------------------------------------------
 
@@ -316,22 +252,4 @@ def _restored(result: RestoreResult) -> Answer[StateRestored]:
             warnings=list(result.warnings),
         ),
         positions=tuple(sorted(result.positions.values())),
-    )
-
-
-def _limits(*views: LimitView) -> LimitRows:
-    return LimitRows(
-        limits=[
-            LimitRow(
-                tenant_id=view.limit.tenant,
-                scope=view.limit.scope,
-                scope_id=view.limit.scope_id,
-                soft_limit=view.limit.soft_tokens,
-                hard_limit=view.limit.hard_tokens,
-                used=view.account.used_tokens,
-                updated_at=format_rfc3339(view.limit.at_ms),
-                updated_by=view.limit.by,
-            )
-            for view in views
-        ]
     )

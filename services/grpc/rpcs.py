@@ -44,6 +44,8 @@ class Rpc:
     name: str
     operation: AnyOperation
     names: Mapping[str, str] = field(default_factory=dict)
+    takes: Sequence[str] = ()
+    """Fields of the message that the operation has; empty: all."""
     fields: Callable[[dict[str, Any]], Values] | None = None
     """Returns the fields of the operation's input, where names are not enough; None: those of the message."""
     own_tenant: bool = False
@@ -101,6 +103,11 @@ def _paused(done: Values) -> Values:
 
 def _resumed(done: Values) -> Values:
     return {"status": done["state"], "resumed_run_count": done["resumed_runs_count"]}
+
+
+def _examined(report: Values) -> Values:
+    """Our residue counts the scopes, that of the messages names them."""
+    return {**report, **{name: {**report[name], "scopes": ()} for name in ("residue", "tier3_residue")}}
 
 
 def _descriptor(file: Values) -> Values:
@@ -167,9 +174,8 @@ RPCS: tuple[Rpc, ...] = (
         names={"from_time": "since", "to_time": "until"},
         fields=_usage_groups,
     ),
-    Rpc(name="TokenLimit", operation=own.APPLY_LIMIT),
-    Rpc(name="ErasureReport", operation=erasure.REPORT, own_tenant=True),
-    Rpc(name="ErasureExecute", operation=erasure.ERASE, own_tenant=True),
+    Rpc(name="ErasureReport", operation=erasure.REPORT, own_tenant=True, answer=_examined),
+    Rpc(name="ErasureExecute", operation=erasure.ERASE, own_tenant=True, answer=_examined),
     Rpc(name="Health", operation=own.GET_HEALTH),
     Rpc(name="Config", operation=own.SHOW_CONFIGURATION),
     Rpc(name="ResolveProbe", operation=process.PROBE_PROVIDERS),
@@ -200,6 +206,20 @@ RPCS: tuple[Rpc, ...] = (
     Rpc(name="RestoreSnapshot", operation=own.RESTORE_STATE_FILE, missing=SNAPSHOT),
     Rpc(name="DeleteSnapshot", operation=state_files.DELETE, answer=lambda done: {"deleted": True}, missing=SNAPSHOT),
 )
+RPCS_WITH_OP: Mapping[str, Mapping[str, Rpc]] = {
+    "TokenLimit": {
+        "list": Rpc(name="TokenLimit", operation=budgets.LIST, takes=("tenant",)),
+        "set": Rpc(
+            name="TokenLimit",
+            operation=budgets.SET,
+            names={"tenant": "tenant_id"},
+            takes=("tenant", "scope", "scope_id", "soft_limit", "hard_limit"),
+            answer=lambda limit: {"limits": [limit]},
+        ),
+        "delete": Rpc(name="TokenLimit", operation=budgets.REMOVE, takes=("tenant", "scope", "scope_id")),
+    }
+}
+"""RPCs that have a row for each value of their field `op`."""
 TOOL_RPCS = (
     "AgentDef",
     "SkillDef",

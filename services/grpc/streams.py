@@ -5,8 +5,8 @@ run. StreamRun has neither: it sends the events of a run after a number, stored 
 event has from field 100 on what HTTP has of it: its number, with which a stream is resumed, and its JSON.
 
 A reader that takes nothing keeps only its own stream: gRPC holds back what it sends, the stream has a queue with
-bounds, and what fell out of it is read again from the read models (run_stream.py). One that takes nothing for
-WRITE_WAIT_S is dropped.
+bounds, and what fell out of it is read again from the read models (run_stream.py). One that has not taken what is sent
+together after WRITE_WAIT_S is dropped.
 
 Before: server.py. After: services/application/streaming.
 """
@@ -22,6 +22,7 @@ import orjson
 from pydantic import ValidationError
 
 from loomlog.projections.frames.frame import SESSION_STRIDE
+from loomlog.services.api import open_access
 from loomlog.services.api.event_stream import ChunkStream
 from loomlog.services.api.request_shares import Takes
 from loomlog.services.application.bodies.models import MessageBody, RunBody, to_run_request
@@ -38,22 +39,20 @@ from loomlog.services.application.streaming.subscription import CLIENT_LEFT
 from loomlog.services.core.access.rules import Access, own_data
 from loomlog.services.core.access.scopes import RUNS_CREATE, RUNS_READ
 from loomlog.services.core.refusals import Refused
-from loomlog.services.grpc.front import POSITION, Context, Front, Incoming
+from loomlog.services.grpc.front import Context, Front, Incoming
 from loomlog.services.grpc.messages import message_class, to_fields, to_message
 
 WRITE_WAIT_S = 30.0
-"""Seconds a client may take nothing before it is dropped."""
+"""Seconds a client may take for what is sent together before it is dropped."""
 EVENT, STATE = message_class("Event"), message_class("RunStateEvent")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenStream:
-    """A stream that is open. `position` is that of its first record in the log."""
+    """A stream that is open. `encode` returns the message of a chunk; None for one that is not sent."""
 
     chunks: ChunkStream
     encode: Callable[[StreamChunk], bytes | None]
-    """Returns the message of a chunk; None for one that is not sent."""
-    position: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,11 +73,11 @@ def stream_handler(front: Front, row: StreamRpc) -> "grpc.RpcMethodHandler[bytes
         opened = await row.open(front, rpc)
         release_stream = rpc.slots.hand_over_stream()
         rpc.slots.release()  # what remains is the stream: others may be handled meanwhile
+        let_go = front.service.open_access.hold(rpc.caller, lambda: opened.chunks.close(open_access.ENDED))
         try:
-            if opened.position:
-                await rpc.context.send_initial_metadata(((POSITION, opened.position),))
             await _send_all(opened, rpc.context)
         finally:
+            let_go()
             release_stream()
             opened.chunks.close()
 
@@ -90,20 +89,19 @@ def stream_handler(front: Front, row: StreamRpc) -> "grpc.RpcMethodHandler[bytes
 async def _send_all(opened: OpenStream, context: Context) -> None:
     """Send a stream to its end. Raises Refused when it ends early: its client opens another."""
     while (chunks := await opened.chunks.next()) is not None:
-        for chunk in chunks:
-            if (encoded := opened.encode(chunk)) is not None:
-                await _write(context, encoded)
+        messages = [encoded for chunk in chunks if (encoded := opened.encode(chunk)) is not None]
+        try:
+            # One timer for all that is sent together: one for each would cost more than the writes.
+            async with asyncio.timeout(WRITE_WAIT_S):
+                for message in messages:
+                    await context.write(message)
+        except TimeoutError as error:
+            raise Refused("request_timeout", f"not all was read within {WRITE_WAIT_S:g} s") from error
+    if opened.chunks.end_reason == open_access.ENDED:
+        raise Refused("unauthorized", open_access.ENDED)
     if opened.chunks.end_reason not in (ENDED, CLIENT_LEFT):
         text = f"the stream has ended: {opened.chunks.end_reason}; go on with StreamRun after the last seq"
         raise Refused("not_yet", text, retry_after_s=RETRY_SOON_S)
-
-
-async def _write(context: Context, encoded: bytes) -> None:
-    try:
-        async with asyncio.timeout(WRITE_WAIT_S):
-            await context.write(encoded)
-    except TimeoutError as error:
-        raise Refused("request_timeout", f"nothing was read for {WRITE_WAIT_S:g} s") from error
 
 
 # --- runs ------------------------------------------------------------------------------------------------------------
@@ -144,7 +142,7 @@ def _started(front: Front, started: StartedRun, began: float) -> OpenStream:
     def encode(chunk: StreamChunk) -> bytes:
         return encode_event(chunk, position=started.position)
 
-    return OpenStream(chunks=started.stream, encode=encode, position=started.position)
+    return OpenStream(chunks=started.stream, encode=encode)
 
 
 def _run_request(kind: type[MessageBody], fields: Mapping[str, Any], rpc: Incoming) -> RunRequest:

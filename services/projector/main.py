@@ -3,12 +3,13 @@
     python -m loomlog.services.projector.main            projects until SIGTERM or SIGINT, then ends with 0
     python -m loomlog.services.projector.main rebuild    rebuilds runs beside the live build, compares, switches
 
-Each topic has a projector of its own: a task with its own lock, cursors, builds and status. Another writes the feed
-of changes of memory, and one pushes them to change_subscriptions. All of them wait for a lost broker or Postgres. Any
-other failure ends the process with an error on stderr and exit code 1, so that a supervisor restarts it. A rebuild that
-finds a difference ends with 1 and switches nothing.
+Each topic has a projector of its own: a task with its own lock, cursors, builds and status. Others write the list of
+acts and the feed of changes of memory, delete the rows of people who were erased, and push changes of memory to
+change_subscriptions. All of them wait for a lost broker or Postgres. Any other failure ends the process with an error
+on stderr and exit code 1, so that a supervisor restarts it. A rebuild that finds a difference ends with 1 and switches
+nothing.
 
-Before: the environment and the configuration files. After: loop.py, memory_feed.py, change_push.py.
+Before: the environment and the configuration files. After: loop.py, acts.py, memory_feed.py, change_push.py.
 """
 
 import asyncio
@@ -48,7 +49,9 @@ from loomlog.services.core.families import CHANNEL_SET, ENTITY_SET
 from loomlog.services.families import FamilyProblem
 from loomlog.services.families.entity_folds import entity_model
 from loomlog.services.families.registry import family_tools
+from loomlog.services.projector.acts import build_act_log
 from loomlog.services.projector.change_push import build_change_push, change_subscriptions
+from loomlog.services.projector.erasures import build_erasures
 from loomlog.services.projector.expired_items import ExpiredItems
 from loomlog.services.projector.loop import Projector
 from loomlog.services.projector.memory_feed import build_memory_feed
@@ -89,6 +92,7 @@ async def _run(settings: Settings, options: ProjectorSettings, *, rebuild: bool)
     for tables, prefix in ((ENTITY_TABLES, options.of_entities.prefix), (CHANNEL_TABLES, options.of_channels.prefix)):
         loops.append(ExpiredItems(partial(connect, options.postgres), prefix, tables))
     files = load_configuration(settings, os.environ, working_directory=Path.cwd(), family_tools=family_tools())
+    loops += [build_act_log(options, await make_codec()), build_erasures(options, await make_codec())]
     if options.memory_changes_enabled:
         loops.append(build_memory_feed(options, await make_codec()))
         secrets = build_secret_registry(files.configuration, settings, os.environ)

@@ -4,6 +4,7 @@
     LOOMLOG_POSTGRES, LOOMLOG_POSTGRES_SSL* where the rows go
     LOOMLOG_SECRET_KEY                      rows of entities are sealed with a key derived from it
     LOOMLOG_MEMORY_CHANGES_*                the feed of changes of memory, LOOMLOG_CHANGE_SUB_INTERVAL_MS its push
+    LOOMLOG_AUDIT_LOG_PATH                  a file that gets the acts as JSON lines
     LOOMLOG_REPLICA_ID                      name of this process in the cursors and the status; default host and pid
 
 Before: main.py reads the environment. After: loop.py.
@@ -12,6 +13,7 @@ Before: main.py reads the environment. After: loop.py.
 import os
 import socket
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from loomlog.connectors.configuration.driver_options import installation_key, kafka_options, postgres_options
 from loomlog.connectors.configuration.settings import Settings
@@ -53,6 +55,8 @@ class ProjectorSettings:
     memory_changes_retention_hours: int = 24
     change_sub_interval_s: float = 5.0
     """Time between two looks of a change subscription into the feed."""
+    audit_log_path: Path | None = None
+    """File that gets a line for each event of an act; None: there is none."""
 
     @property
     def of_entities(self) -> "ProjectorSettings":
@@ -87,4 +91,5 @@ def projector_settings(settings: Settings) -> ProjectorSettings:
         memory_changes_enabled=settings.memory_changes_enabled,
         memory_changes_retention_hours=settings.memory_changes_retention_hours,
         change_sub_interval_s=settings.change_sub_interval_ms / 1_000,
+        audit_log_path=settings.audit_log_path,
     )

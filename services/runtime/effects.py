@@ -16,6 +16,7 @@ from loomlog.connectors.definitions import KINDS
 from loomlog.connectors.embedders.options import EmbedderOptions
 from loomlog.connectors.protocols import DefinitionsView, EffectClass, LogAppender, SkillShelf, Tool, VolumeBinding
 from loomlog.connectors.storage.blobs import FileBlobs
+from loomlog.connectors.tools.api_operation import build_api_tools
 from loomlog.connectors.tools.context import ChannelRows
 from loomlog.connectors.tools.file_skills import FileSkills
 from loomlog.connectors.tools.registry import ToolOptions, build_tools, select_granted
@@ -26,6 +27,7 @@ from loomlog.services.core.run.commands import EffectResult
 from loomlog.services.core.run.react import CallModel, CallTool, Effect, ReconcileTool, Summarise
 from loomlog.services.core.run.state import AwaitingModel, AwaitingTools, Compacting, State
 from loomlog.services.families.consolidation.decide import CONSOLIDATOR
+from loomlog.services.families.mcp.servers import McpServers
 from loomlog.services.runtime.clock import clock_ms
 from loomlog.services.runtime.content.encryption import ContentEncryption
 from loomlog.services.runtime.content.redaction import Redaction
@@ -42,6 +44,7 @@ from loomlog.services.runtime.settings import RuntimeSettings
 from loomlog.services.runtime.telemetry.tracing import Tracing
 from loomlog.services.runtime.tools.client_tools import ClientTools
 from loomlog.services.runtime.tools.hooks import HookRunner
+from loomlog.services.runtime.tools.mcp_tools import McpTools
 from loomlog.services.runtime.tools.tool_calls import ToolCalls
 from loomlog.services.runtime.tools.tool_context import MadeVolumes
 from loomlog.services.runtime.tools.tool_slots import ToolCallSlots
@@ -187,18 +190,21 @@ def build_effect_handlers(
     made_volumes: MadeVolumes | None = None,
     compaction_memory: CompactionMemory | None = None,
     channels: ChannelRows | None = None,
+    mcp_servers: McpServers | None = None,
 ) -> EffectHandlers:
     """Build the effect handlers of this process."""
     configuration = loaded.configuration
     tools = build_process_tools(loaded, definitions=definitions, skills=skills, channels=channels)
     assert not tools.keys() & extra_tools.keys(), f"tools named like built-in ones: {tools.keys() & extra_tools.keys()}"
     tools.update(extra_tools)  # added to the dict that Context already holds
+    tools.update(build_api_tools(configuration.local_api))
     guide = ToolGuide(tools, describe_server(loaded))
     routing.definitions.fill_prompt = lambda prompt, names: guide.fill(prompt, select_granted(names, tools))
+    mcp = None if mcp_servers is None else McpTools(mcp_servers)
     shelf = (
-        ProcessToolset(tools)
+        ProcessToolset(tools, mcp=mcp)
         if clients is None
-        else ProcessToolset(tools, client_tools=clients.tools_for, missing_client_tool=clients.missing_tool)
+        else ProcessToolset(tools, client_tools=clients.tools_for, missing_client_tool=clients.missing_tool, mcp=mcp)
     )
     blobs = FileBlobs(loaded.settings.effective_blob_folder)
     redaction = Redaction(loaded.secrets if loaded.settings.redact_secrets else {})

@@ -15,6 +15,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,8 @@ from loomlog.services.families.definition.volumes import VolumeOperations
 from loomlog.services.families.identity.credentials import CredentialReader
 from loomlog.services.families.identity.directory import Directory
 from loomlog.services.families.identity.services import read_options as identity_options
+from loomlog.services.families.mcp.servers import McpServers
+from loomlog.services.families.mcp.services import read_options as mcp_options
 from loomlog.services.families.memory.services import MemoryServices, open_memory_index
 from loomlog.services.families.memory.services import read_options as memory_options
 from loomlog.services.families.opening import FamilyContext, open_families
@@ -86,6 +89,8 @@ from loomlog.services.runtime.telemetry.metrics import RunMetrics
 from loomlog.services.runtime.telemetry.metrics_server import ADDRESS, bind_socket, serve
 from loomlog.services.runtime.telemetry.run_summaries import RunSummaries
 from loomlog.services.runtime.tools.ephemeral_volumes import EphemeralVolumes
+from loomlog.services.runtime.tools.mcp_discovery import McpDiscovery
+from loomlog.services.runtime.tools.mcp_tools import HookToolCalls
 from loomlog.services.runtime.tools.operation_tools import build_operation_tools
 from loomlog.services.runtime.webhook_setup import open_webhooks
 from loomlog.services.stream.dead_letters import DeadLetters
@@ -196,7 +201,15 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         keys=resources.keys,
     )
     runs = RunSources(runs=resources.judged_runs, ranges=resources.ranges, events_topic=topics.TOPICS.events)
-    options = (channel_options, definition_options, identity_options, memory_options, schedule_options, webhook_options)
+    options = (
+        channel_options,
+        definition_options,
+        identity_options,
+        mcp_options,
+        memory_options,
+        schedule_options,
+        webhook_options,
+    )
     opening.provide(
         *(read(loaded) for read in options),
         database_options(loaded, is_for_agents=True),
@@ -289,7 +302,9 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         made_volumes=volumes.volumes,
         compaction_memory=memory.compaction,
         channels=channels.declarations.rows,
+        mcp_servers=opening.get(McpServers),
     )
+    mcp_discovery = McpDiscovery(opening.get(McpServers), now_s=time.monotonic)
     admission_queue = build_admission_queue(loaded)
 
     def on_run_ended(tenant: str, facts: RunFacts) -> None:
@@ -304,6 +319,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         codec,
         publisher=channels.operations,
         entries=opening.get(MemoryServices).backends,
+        tools=HookToolCalls(opening.get(McpServers)),
         encryption=encryption,
         is_isolated=is_isolated,
         clock_ms=clock_ms,
@@ -409,6 +425,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
             tasks.create_task(observer.run(), name="definitions of files"),
             tasks.create_task(ephemeral_volumes.run(lambda: term_of(0) >= 0), name="ephemeral volumes"),
             tasks.create_task(schedules.run(), name="schedules"),
+            tasks.create_task(mcp_discovery.run(lambda: term_of(0) >= 0), name="tools of MCP servers"),
             tasks.create_task(webhooks.run(), name="webhooks"),
             tasks.create_task(memory.run_ends.run(), name="memory of ended runs"),
             tasks.create_task(system_channels.run(), name="channels of the system"),

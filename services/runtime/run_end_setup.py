@@ -19,7 +19,7 @@ from loomlog.services.families.webhook.state import FAMILY_NAME as WEBHOOK
 from loomlog.services.runtime.content.encryption import ContentEncryption
 from loomlog.services.runtime.entity_hosting import EntityResources
 from loomlog.services.runtime.run.callback_posts import CallbackPosts
-from loomlog.services.runtime.run.end_hooks import Entries, Publisher, RunEndHooks
+from loomlog.services.runtime.run.end_hooks import Entries, Publisher, RunEndHooks, ToolCaller
 from loomlog.services.runtime.run.run_end_actions import RunEndActions
 from loomlog.services.stream.entities.hosting import HostedEntities
 from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
@@ -61,6 +61,7 @@ def open_run_ends(
     *,
     publisher: Publisher,
     entries: Entries,
+    tools: ToolCaller,
     encryption: ContentEncryption,
     is_isolated: Callable[[str, str], bool],
     clock_ms: Callable[[], int],
@@ -72,6 +73,7 @@ def open_run_ends(
         publisher,
         entries,
         FileBlobs(settings.effective_blob_folder),
+        tools,
         encryption=encryption,
         is_isolated=is_isolated,
         clock_ms=clock_ms,

@@ -178,6 +178,12 @@ export const interrupts = {
   list: (query, options) => get("/v1/interrupts", query, options),
 };
 
+export const approvals = {
+  show: (run, approval) => get(`/v1/_approvals/${seg(run)}/${seg(approval)}`),
+  approve: (run, approval, body) => post(`/v1/_approvals/${seg(run)}/${seg(approval)}/approve`, body),
+  deny: (run, approval, body) => post(`/v1/_approvals/${seg(run)}/${seg(approval)}/deny`, body),
+};
+
 export const agents = {
   runnable: () => get("/v1/_runnable-agents"),
   one: (name) => get(`/v1/_runnable-agents/${seg(name)}`),
@@ -310,6 +316,7 @@ export const operations = {
   snapshotPath: (id, format) => `/v1/_snapshots/${seg(id)}/export?format=${seg(format)}`,
   subjects: (query, options) => get("/v1/_erasure", query, options),
   erase: (body, query) => post("/v1/_erasure", body, { query }),
+  acts: (query, options) => get("/v1/_audit", query, options),
   rewrapKeys: () => post("/v1/_erasure/rewrap"),
   ready: (options) => get("/readyz", {}, options),
   checks: (options) => get("/v1/_doctor", {}, options),

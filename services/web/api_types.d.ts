@@ -42,6 +42,29 @@ declare namespace Api {
   interface AcknowledgeLetterBody {
     reason?: string;
   }
+  interface ActPage {
+    acts: ActShown[];
+    next: string;
+  }
+  interface ActShown {
+    act_id: string;
+    at: string;
+    tenant_id: string;
+    who: string;
+    token: string;
+    token_id: string;
+    transport: string;
+    request_id: string;
+    what: string;
+    target: string;
+    outcome: string;
+    code?: string;
+    count?: number;
+    ended_at?: string;
+    request?: Record<string, any> | any[] | string | number | boolean | null;
+    before?: Record<string, any> | any[] | string | number | boolean | null;
+    after?: Record<string, any> | any[] | string | number | boolean | null;
+  }
   interface ActiveDefinition {
     kind: string;
     name: string;
@@ -579,6 +602,29 @@ declare namespace Api {
     per_user: Record<string, number>;
     providers: Record<string, ActiveRuns>;
   }
+  interface ConfigInstance {
+    version: string;
+    commit?: string;
+    build_time?: string;
+    url?: string;
+  }
+  interface ConfigLimits {
+    max_request_bytes: number;
+    max_concurrent_runs: number;
+    max_queue_depth: number;
+    max_concurrent_runs_per_user: number;
+  }
+  interface ConfigView {
+    generated_at: string;
+    view: string;
+    instance: ConfigInstance;
+    features: Record<string, Feature>;
+    providers: OfferedProvider[];
+    models: OfferedModel[];
+    search: any[];
+    user_tiers?: UserTier[];
+    limits?: ConfigLimits;
+  }
   interface ContextFill {
     used_tokens: number;
     max_tokens: number;
@@ -711,6 +757,7 @@ declare namespace Api {
     from: string | null;
     to: string;
     changes: FieldChange[];
+    output_change?: OutputChange;
   }
   interface DefinitionDrawn {
     name: string;
@@ -838,12 +885,12 @@ declare namespace Api {
     channel?: string | null;
     scope?: ("agent" | "user" | "tenant" | "global") | null;
     key?: string | null;
-    url?: string | null;
-    secret_env?: string | null;
-    payload?: any;
     server?: string | null;
     tool?: string | null;
     args?: Record<string, any> | null;
+    url?: string | null;
+    secret_env?: string | null;
+    payload?: any;
   }
   interface EphemeralVolume {
     name: string;
@@ -861,12 +908,26 @@ declare namespace Api {
     confirm?: string | null;
     reason?: string | null;
   }
+  interface ErasureReceipt {
+    erasure_id: string;
+    tenant: string;
+    subject: string;
+    at: string;
+    by: string;
+    reason: string;
+    complete: boolean;
+    deleted: Record<string, number>;
+    positions: string[];
+    public_key: string;
+    signature: string;
+  }
   interface ErasureRecord {
     erasure_id: string;
     at: string;
     by: string;
     reason: string;
     position: string;
+    in_clear?: boolean;
   }
   interface ErasureResult {
     tenant: string;
@@ -883,6 +944,8 @@ declare namespace Api {
     cancelled_runs?: string[];
     tier2_uncovered?: UncoveredContent;
     incomplete?: string[];
+    complete?: boolean;
+    receipt?: ErasureReceipt;
   }
   interface Error {
     code: string;
@@ -968,6 +1031,10 @@ declare namespace Api {
     cause_offset: number | null;
     stale: boolean;
     payload: Record<string, any>;
+  }
+  interface Feature {
+    available: boolean;
+    backend?: string;
   }
   interface FieldChange {
     field: string;
@@ -1197,6 +1264,10 @@ declare namespace Api {
     min: number | null;
     max: number | null;
   }
+  interface Kept {
+    what: string;
+    max_age_ms: number | null;
+  }
   interface KeysRewrapped {
     wrapped: number;
   }
@@ -1339,13 +1410,14 @@ declare namespace Api {
     scopes: string[];
   }
   interface MCPServerDefOperation {
-    op: "create" | "fork" | "get" | "list" | "promote" | "rollback" | "retire" | "verify";
+    op: "create" | "fork" | "get" | "list" | "promote" | "rollback" | "retire" | "verify" | "rediscover";
     name?: string | (string | null);
     overlay?: Record<string, any> | null;
     description?: string | null;
     promote?: boolean | null;
     expect_active?: string | null;
     expires_at?: string | null;
+    discover?: boolean | null;
     parent_def_id?: string | null;
     def_id?: string;
     why?: string | null;
@@ -1361,11 +1433,39 @@ declare namespace Api {
     result?: Record<string, any>;
     error?: Record<string, any>;
   }
+  interface McpListedTool {
+    name: string;
+    server_name: string;
+    description: string;
+    effect: string;
+    input_schema: Record<string, any>;
+  }
   interface McpMessage {
     jsonrpc: "2.0";
     id?: string | number;
     method: string;
     params?: Record<string, any>;
+  }
+  interface McpServer {
+    name: string;
+    source: "file" | "shared" | "tenant";
+    transport: string;
+    url: string;
+    description: string;
+    def_id: string;
+    revision: string;
+    tool_count: number;
+    digest: string;
+    listed_at: string;
+    error: string;
+  }
+  interface McpServerList {
+    servers: McpServer[];
+  }
+  interface McpToolList {
+    server: McpServer;
+    tools: McpListedTool[];
+    problems: string[];
   }
   interface Me {
     tenant_id: string;
@@ -1706,6 +1806,17 @@ declare namespace Api {
     rate_limited_until: string | null;
     reason: string | null;
   }
+  interface OfferedModel {
+    provider: string;
+    model: string;
+    tiers: string[];
+    active: boolean;
+    selected: boolean;
+  }
+  interface OfferedProvider {
+    provider: string;
+    active: boolean;
+  }
   interface OpenToolCall {
     index: number;
     id: string;
@@ -1725,6 +1836,10 @@ declare namespace Api {
     def_id?: (string | null) | string;
     grace_seconds?: number | null;
     retired?: boolean;
+  }
+  interface OutputChange {
+    kind: "breaking" | "compatible";
+    reasons: string[];
   }
   interface PartitionLag {
     partition: number;
@@ -1879,6 +1994,13 @@ declare namespace Api {
     applied_events: number;
     stale_records: number;
     said_s_ago: number;
+  }
+  interface ProtectedResource {
+    resource: string;
+    authorization_servers: string[];
+    scopes_supported: string[];
+    bearer_methods_supported: string[];
+    resource_name: string;
   }
   interface ProviderAvailability {
     provider: string;
@@ -2078,6 +2200,22 @@ declare namespace Api {
     agent_id: string;
     resumed: true;
   }
+  interface RetentionView {
+    admin: boolean;
+    enabled: boolean;
+    interval_ms: number;
+    defs_mode: string;
+    defs_max_age_ms: number;
+    defs_keep_last_n: number;
+    chats_mode: string;
+    chats_max_age_ms: number;
+    chats_internal_max_age_ms: number;
+    mem_mode: string;
+    mem_max_age_ms: number;
+    mem_content_mode: string;
+    mem_content_max_age_ms: number;
+    kept: Kept[];
+  }
   interface Routing {
     admin: boolean;
     providers: ProviderStatus[];
@@ -2197,6 +2335,15 @@ declare namespace Api {
     runs: Run[];
     next: string | null;
   }
+  interface RunMetrics {
+    run_id: string;
+    started_at: string;
+    ended_at: string | null;
+    mean_rss_bytes: number;
+    max_rss_bytes: number;
+    max_cpu_pct_x100: number;
+    sample_count: number;
+  }
   interface RunReplay {
     run_id: string;
     partition: number;
@@ -2268,6 +2415,31 @@ declare namespace Api {
   }
   interface RunnableAgents {
     agents: RunnableAgent[];
+  }
+  interface Sample {
+    sample_id: number;
+    replica_id: string;
+    sampled_at: string;
+    active_runs: number;
+    queued_runs: number;
+    loomcycle_rss_bytes: number;
+    loomcycle_cpu_pct_x100: number;
+  }
+  interface SampleBucket {
+    at: string;
+    mean_rss_bytes: number;
+    max_rss_bytes: number;
+    p95_cpu_pct_x100: number;
+    active_runs_max: number;
+    sample_count: number;
+  }
+  interface SampleList {
+    samples: Sample[];
+    next_cursor: number | null;
+  }
+  interface SampleSummary {
+    period: string;
+    buckets: SampleBucket[];
   }
   interface Sampling {
     temperature: number | null;
@@ -2807,6 +2979,24 @@ declare namespace Api {
     events: TranscriptFrame[];
     next: string | null;
   }
+  interface TranscriptEvent {
+    seq: number;
+    session_id: string;
+    run_id: string;
+    tenant_id: string;
+    timestamp: string;
+    type: string;
+    payload: Record<string, any>;
+    segments?: Record<string, any>[];
+  }
+  interface TranscriptEvents {
+    events: TranscriptEvent[];
+    total: number;
+    total_is_exact: boolean;
+    limit: number;
+    offset: number;
+    next: string | null;
+  }
   interface TranscriptFrame {
     seq: number;
     run_id: string;
@@ -3066,6 +3256,8 @@ declare namespace Api {
   }
   /** Method, path, answer and body of each route. */
   type Route =
+    | ["GET", `/.well-known/oauth-protected-resource`, ProtectedResource, any]
+    | ["GET", `/.well-known/oauth-protected-resource/v1/_mcp`, ProtectedResource, any]
     | ["GET", `/healthz`, Health, any]
     | ["GET", `/metrics`, string, any]
     | ["GET", `/readyz`, Readiness, any]
@@ -3088,6 +3280,7 @@ declare namespace Api {
     | ["GET", `/v1/_approvals/${string}/${string}`, Approval, any]
     | ["POST", `/v1/_approvals/${string}/${string}/approve`, ApprovalVoted, ApprovalApprove]
     | ["POST", `/v1/_approvals/${string}/${string}/deny`, ApprovalVoted, ApprovalDeny]
+    | ["GET", `/v1/_audit`, ActPage, any]
     | ["GET", `/v1/_audit/checkpoints`, CheckpointList, any]
     | ["POST", `/v1/_audit/verify`, string, VerifyBody]
     | ["GET", `/v1/_callback`, AggregatePage, any]
@@ -3130,6 +3323,7 @@ declare namespace Api {
     | ["POST", `/v1/_erasure`, ErasureResult, ErasureBody]
     | ["POST", `/v1/_erasure/rewrap`, KeysRewrapped, any]
     | ["POST", `/v1/_evaluation`, EvaluationSubmitted | Evaluation | EvaluationsOfRun | EvaluationsOfDefinition | EvaluationAggregated, EvaluationOperation]
+    | ["GET", `/v1/_events`, TranscriptEvents, any]
     | ["GET", `/v1/_insights`, InsightsReport, any]
     | ["GET", `/v1/_library/${string}`, Library, any]
     | ["GET", `/v1/_limits`, LimitList, any]
@@ -3139,6 +3333,9 @@ declare namespace Api {
     | ["GET", `/v1/_log/topics/${string}/${string}`, LogPage, any]
     | ["POST", `/v1/_mcp`, McpAnswer, McpMessage]
     | ["DELETE", `/v1/_mcp`, null, any]
+    | ["GET", `/v1/_mcp_servers`, McpServerList, any]
+    | ["POST", `/v1/_mcp_servers/${string}/probe`, McpToolList, any]
+    | ["GET", `/v1/_mcp_servers/${string}/tools`, McpToolList, any]
     | ["POST", `/v1/_mcpserverdef`, DefinitionVersion | DefinitionVersions | DefinitionPromoted | DefinitionRolledBack | DefinitionRetired | DefinitionVerified, MCPServerDefOperation]
     | ["GET", `/v1/_mcpserverdef/names`, DefinitionNames, any]
     | ["GET", `/v1/_me`, Me, any]
@@ -3161,6 +3358,9 @@ declare namespace Api {
     | ["GET", `/v1/_memory/usage`, MemoryUsage, any]
     | ["POST", `/v1/_memorybackenddef`, DefinitionVersion | DefinitionVersions | DefinitionPromoted | DefinitionRolledBack | DefinitionRetired, MemoryBackendDefOperation]
     | ["GET", `/v1/_memorybackenddef/names`, DefinitionNames, any]
+    | ["GET", `/v1/_metrics/runs/${string}`, RunMetrics, any]
+    | ["GET", `/v1/_metrics/samples`, SampleList, any]
+    | ["GET", `/v1/_metrics/summary`, SampleSummary, any]
     | ["GET", `/v1/_models`, ModelAliasList, any]
     | ["POST", `/v1/_operatortokendef`, TokenMade | TokenRetiredAnswer | TokenRow | TokenVersions, OperatorTokenOperation]
     | ["GET", `/v1/_operatortokendef/names`, TokenNames, any]
@@ -3181,6 +3381,7 @@ declare namespace Api {
     | ["POST", `/v1/_resolve/probe`, Resolver, any]
     | ["GET", `/v1/_resolver`, Resolver, any]
     | ["POST", `/v1/_resume`, PauseLifted, ResumeBody]
+    | ["GET", `/v1/_retention`, RetentionView, any]
     | ["GET", `/v1/_routing`, Routing, any]
     | ["GET", `/v1/_runnable-agents`, RunnableAgents, any]
     | ["GET", `/v1/_runnable-agents/${string}`, AgentDefinitionView, any]
@@ -3233,6 +3434,7 @@ declare namespace Api {
     | ["POST", `/v1/agents/${string}/cancel`, Cancelled, CancelRunBody]
     | ["GET", `/v1/agents/${string}/channels`, AgentCursors, any]
     | ["GET", `/v1/client-tools`, null, any]
+    | ["GET", `/v1/config`, ConfigView, any]
     | ["GET", `/v1/docs`, string, any]
     | ["POST", `/v1/events`, CloudEventAnswer, CloudEvent]
     | ["GET", `/v1/events`, EventList, any]

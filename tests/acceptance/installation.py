@@ -3,13 +3,14 @@
 Only what a person has is used: the command line as another process, its output, its exit codes, the files it leaves.
 """
 
+import base64
 import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -86,6 +87,24 @@ agents:
     code_body: |
       function run(input) {
         return Counter({ op: "increment", name: input.prompt, by: 5 });
+      }
+  teller:
+    provider: code-js
+    model: code
+    tools: [Counter]
+    approvals:
+      rules:
+        - name: every-payment
+          tools: [Counter]
+          when: [{ argument: $.by, greater_than: 1 }]
+          then: ask
+          reason: money leaves the house
+          ask: { scopes: ["runs:read"], within_s: 600 }
+    code_body: |
+      function run(input) {
+        try {
+          return Counter({ op: "increment", name: input.prompt, by: 5 });
+        } catch (error) { return "refused: " + error.message }
       }
   rememberer: { provider: mock, model: mock-memory, tools: [Memory], memory_scopes: [user] }
   historian:
@@ -207,6 +226,7 @@ class Installation:
             "LOOMLOG_CONFIG_FILES": f"{self.project / 'loomlog.yaml'}:{more}",
             "LAB_KEY": KEY,
             "LOOMLOG_OPERATOR_TOKEN_PEPPER": "a pepper of these tests",
+            "LOOMLOG_SECRET_KEY": base64.b64encode(bytes(range(32))).decode(),
             "GITHUB_WEBHOOK_SECRET": HOOK_SECRET,
             "LOOMLOG_CODE_AGENTS_ENABLED": "1",
             # The processes are counted, and the default depends on the memory that is available.
@@ -240,7 +260,7 @@ class Installation:
 
 
 @contextmanager
-def running_installation(name: str) -> Iterator[Installation]:
+def running_installation(name: str, *, environ: Mapping[str, str] = {}) -> Iterator[Installation]:
     """A whole stack in a temporary folder with that name in its own; stopped and deleted at the end.
 
     Not pytest's own temporary folder: those of three sessions are kept, and a broker's is large.
@@ -248,6 +268,7 @@ def running_installation(name: str) -> Iterator[Installation]:
     folder = Path(tempfile.mkdtemp(prefix=f"loomlog-{name}-"))
     installation = Installation(folder)
     installation.make()
+    installation.environ |= environ
     try:
         installation.up()
         yield installation

@@ -80,3 +80,20 @@ def test_a_user_is_registered_gets_a_token_and_loses_it_when_disabled(stack: Ins
     stack.loomlog("users", "set", "ada", "--status", "disabled")
     assert status_of(stack, made["token"]) == 401
     stack.loomlog("users", "rm", "ada")
+
+
+@pytest.mark.stack
+def test_a_stored_credential_outlives_the_api_and_is_shown_nowhere(stack: Installation) -> None:
+    stack.environ["STORED_VALUE"] = value = "hunter2-hunter2-hunter2"
+    stack.loomlog("credentials", "set", "git", "--copy-from-env", "STORED_VALUE")
+    kill(stack, "api")
+    status_of(stack, "lct_none")
+    listed = stack.loomlog("credentials", "ls", "--json")
+    assert [row["name"] for row in listed.json["credentials"]] == ["git"]
+    assert value not in listed.out
+    assert stack.loomlog("credentials", "rewrap", "--json").json["rewrapped"] == 1
+    logs = [one.read_text(errors="replace") for one in stack.folder.rglob("*.log") if one.is_file()]
+    assert logs
+    assert not any(value in text for text in logs)
+    stack.loomlog("credentials", "rm", "git")
+    assert stack.loomlog("credentials", "ls", "--json").json["credentials"] == []

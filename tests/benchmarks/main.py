@@ -5,6 +5,7 @@
                                     [--figures rows,speed] [--json FILE]
 
     topic     A3x2 through the commands topic, with users
+    grpc      A3x2 over gRPC; needs LOOMLOG_GRPC_ADDR (protocols.py)
     http      A3x2 over HTTP + SSE, with the ids that clients of the original send: agent_id and user_id
     writes    the same with the original's own script: Memory.set, Channel.publish, end
     put, get  keys of memory over HTTP
@@ -49,6 +50,7 @@ UP_TIMEOUT_S = 120.0
 PATHS: dict[str, tuple[str, dict[str, str]]] = {
     "topic": ("topic", {}),
     "http": ("http", {}),
+    "grpc": ("grpc", {}),
     "writes": ("http", {"BENCH_AGENT": WRITER}),
     "one turn": ("http", {"BENCH_AGENT": SINGLE}),
     "plain": ("http", {"BENCH_USERS": "0"}),

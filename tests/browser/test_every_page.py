@@ -36,7 +36,7 @@ PAGES = (
     "/memory/user/mia",
     *(
         f"/operations/{tab}"
-        for tab in ("pause", "limits", "routing", "snapshots", "erasure", "health", "configuration")
+        for tab in ("pause", "limits", "routing", "snapshots", "erasure", "acts", "health", "configuration")
     ),
     "/operations/hooks",
     "/entities/counter",

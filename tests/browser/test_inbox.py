@@ -76,3 +76,25 @@ def test_a_question_is_answered_inside_of_the_run_too(globex: Window, site: Site
     conversation.get_by_role("button", name="leave it open").click()
     expect(conversation).to_contain_text("Then I know.")
     expect(page.locator("header.run-head")).to_contain_text("completed")
+
+
+def test_a_call_is_approved_with_its_arguments_and_a_reason(globex: Window, site: Site) -> None:
+    client = site.client(GLOBEX)
+    runs = {name: client.start(name, agent="teller") for name in ("approved-in-the-page", "denied-in-the-page")}
+    page = globex.open("/inbox")
+    for name, button, toast in (
+        ("approved-in-the-page", "Approve", "Approved: the call is made."),
+        ("denied-in-the-page", "Deny", "Denied: the agent is told."),
+    ):
+        card = question_of(page, name)
+        expect(card).to_contain_text("money leaves the house")
+        expect(card).to_contain_text("0 of 1 have approved")
+        card.get_by_label("Reason").fill("seen")
+        card.get_by_role("button", name=button).click()
+        expect(page.get_by_text(toast)).to_be_visible()
+        expect(card).to_have_count(0)
+    page.get_by_role("tab", name="Answered").click()
+    expect(question_of(page, "approved-in-the-page").first).to_contain_text("approved")
+    expect(question_of(page, "denied-in-the-page").first).to_contain_text("denied")
+    page.goto(f"/ui/runs/{runs['denied-in-the-page']}")
+    expect(page.get_by_role("region", name="Conversation")).to_contain_text("denied by gus")

@@ -132,6 +132,8 @@ class Call:
     may_repeat: bool = False
     """The open attempt was not begun, or somebody is asked whether it happened."""
     outcome: str = ""
+    verdict: str = ""
+    """What rules say about it: allow (also after an approval), ask while it waits, or deny; empty without rules."""
 
 
 @dataclass(slots=True)
@@ -153,11 +155,15 @@ class Story:
     interrupted: int = 0
     """Model calls that were lost with their owner and made again."""
     calls: dict[tuple[int, int], Call] = field(default_factory=dict)
+    rejected: int = 0
+    """Final answers that were no record."""
     compactions: int = 0
     """How many were asked for; repeated attempts of one count once."""
     summary_attempt: int = 0
     """Of the compaction that is open; 0 when none is."""
     violations: list[Violation] = field(default_factory=list)
+    has_rules: bool = False
+    """Whether it is pinned to rules for its calls."""
 
     def follow(self, event: Event) -> None:
         """The next event of the run."""
@@ -199,8 +205,12 @@ class Story:
                 call = self._call(event)
                 if call is not None and (not call.waits or call.outcome):
                     self._complain("order", event, "reports to a call that does not wait")
-            case "ApprovalDecided" | "ApprovalGiven" | "ApprovalEscalated":
-                pass  # the fold checks them: a call without an approval quarantines its run
+            case "ApprovalDecided":
+                self._decided(event)
+            case "ApprovalGiven" | "ApprovalEscalated":
+                call = self._call(event)
+                if call is not None and not call.asks:
+                    self._complain("order", event, "is about a call that waits for no approval")
             case "InterruptionOpened" | "PersonNotified":
                 self._person_asked(event)
             case "InterruptionClosed":
@@ -211,6 +221,8 @@ class Story:
                 self._compaction_requested(event)
             case "ContextCompacted" | "CompactionFailed":
                 self._compaction_over(event)
+            case "OutputRejected":
+                self._output_rejected(event)
             case "RunParked":
                 if self.summary_attempt:
                     self._complain("order", event, f"parks the run while compaction {self.compactions} is open")
@@ -257,6 +269,7 @@ class Story:
     def _started(self, event: Event) -> None:
         if self.events > 1:
             self._complain("doubled", event, "starts the run again")
+        self.has_rules = bool(event.values["definition"].get("approvals"))
 
     def _model_requested(self, event: Event) -> None:
         turn, attempt = event.values["turn"], event.values["attempt"]
@@ -276,6 +289,13 @@ class Story:
         for index, call in enumerate(event.values["tool_calls"]):
             self.calls[self.turn, index] = Call(name=call["name"])
 
+    def _output_rejected(self, event: Event) -> None:
+        self.rejected += 1
+        if event.values["number"] != self.rejected:
+            self._complain("doubled", event, f"rejects answer {event.values['number']}, answer {self.rejected} is next")
+        if self.open_model or event.values["turn"] != self.turn or (self.turn, 0) in self.calls:
+            self._complain("order", event, f"rejects the answer of turn {event.values['turn']}, which is not final")
+
     def _model_failed(self, event: Event) -> None:
         if self._closes_model(event):
             self.failed_attempt = True
@@ -291,10 +311,19 @@ class Story:
         self.open_model = False
         return True
 
+    def _decided(self, event: Event) -> None:
+        call = self._call(event)
+        if call is not None and (call.verdict or call.attempts or call.outcome):
+            self._complain("doubled", event, "decides about a call that was decided about, made or answered")
+        if call is not None:
+            call.verdict = event.values["verdict"]["outcome"]
+
     def _tool_requested(self, event: Event) -> None:
         call = self._call(event)
         if call is None:
             return
+        if call.verdict not in ("", "allow") or (self.has_rules and not call.verdict):
+            self._complain("unapproved", event, f"makes a call whose verdict is {call.verdict or 'missing'}")
         call.effect_class = event.values["effect_class"]
         call.attempts += 1
         if call.outcome or call.waits:
@@ -322,6 +351,11 @@ class Story:
         call = self._call(event)
         if call is None:
             return
+        if event.values.get("kind") == "approval":
+            if call.verdict != "ask" or call.asks:
+                self._complain("order", event, "asks for an approval that no rule wants, or asks again")
+            call.asks = True  # the call itself has no attempt yet
+            return
         call.attempts += 1
         if call.attempts > 1 or call.outcome:
             self._complain("doubled", event, "asks a person again")
@@ -334,6 +368,8 @@ class Story:
         if not call.asks:
             self._complain("doubled", event, "ends a question that does not wait")
         call.asks = False
+        if call.verdict == "ask":
+            call.verdict = "allow" if event.values["status"] == "resolved" else "deny"
 
     def _turn_cancelled(self, event: Event) -> None:
         if event.values["attempt"]:
@@ -388,6 +424,8 @@ class Story:
             self._complain("doubled", event, f"answers a call that was answered already ({call.outcome})")
         elif not call.attempts and call.name == "Interruption" and event.values["is_error"]:
             pass  # refused with the answer of the model that asked for it
+        elif not call.attempts and call.verdict == "deny" and event.values["outcome"] == "denied":
+            pass  # by rules, by a person, or because nobody approved it in time
         elif not call.attempts:
             self._complain("order", event, "answers a call that was never asked for")
         elif event.values["attempt"] != call.attempts:

@@ -3,6 +3,8 @@ import pytest
 
 from loomlog.projections.interrupts import InterruptFilter, InterruptRow, interrupt_by_id, interrupts, list_interrupts
 from loomlog.projections.tables import EVERY_TENANT, InvalidPageToken
+from loomlog.schemas.generated.run_events import ApprovalDecided
+from loomlog.schemas.generated.values import ApproverGroup, CallVerdict
 from tests.projections.engine.test_fold import records_of
 from tests.projections.stories import START_MS, Partition, asking, call, closed, opened, replied, requested, started
 from tests.projections.twin import cut, projected
@@ -94,6 +96,36 @@ async def test_lists_are_narrowed_newest_first_and_counted(reader, asked):
     assert {row.status for row in run.rows} == {"timed_out", "resolved", "delivered"}
     some = await list_interrupts(reader, "default", InterruptFilter(statuses=frozenset({"resolved", "declined"})))
     assert [row.interrupt_id for row in some.rows] == ["intr_1"]
+
+
+async def test_an_approver_has_the_calls_that_wait_for_him_beside_his_own(reader, asked, project):
+    for number, subjects in enumerate((("ann", "bob"), ("bob",))):
+        run_id, interrupt_id = f"r_p{number}", f"intr_p{number}"
+        groups = tuple(ApproverGroup(subjects=names, within_ms=60_000) for names in (("cy",), subjects))
+        decided = ApprovalDecided(
+            turn=1,
+            index=0,
+            call_id="i0",
+            tool="pay\0",  # a model may call anything
+            verdict=CallVerdict(index=0, outcome="ask", groups=groups),
+            arguments_sha256="",
+            effect_class="unsafe",
+            interrupt_id=interrupt_id,
+        )
+        asked.add(run_id, started(run_id, user_id="ivy"), requested(1), replied(1, "", call("i0", "pay", "{}")))
+        asked.add(run_id, decided, opened(1, 0, "i0", interrupt_id))
+    await project(asked)
+
+    async def ids(subject: str) -> list[str]:
+        page = await list_interrupts(reader, "default", InterruptFilter(user_id=subject, approver=subject))
+        return sorted(row.interrupt_id for row in page.rows)
+
+    assert await ids("ann") == ["intr_p0"]
+    assert await ids("bob") == ["intr_p0", "intr_p1"]
+    assert await ids("user0") == ["intr_w0"]
+    asked.add("r_p1", closed(1, 0, "i0", "intr_p1", "resolved"))
+    await project(asked)
+    assert await ids("bob") == ["intr_p0"]
 
 
 async def test_pages_follow_each_other_without_a_repetition(reader, asked):

@@ -7,7 +7,8 @@ import pytest
 from sqlalchemy import Select
 
 from loomlog.connectors.storage.postgres import StatementCache
-from loomlog.projections import audit, entities, entity_items, interrupts, run_queries, transcript
+from loomlog.projections import audit, entities, entity_items, interrupts, newest_frames, run_queries, transcript
+from loomlog.projections.newest_frames import FrameFilter
 from loomlog.projections.run_queries import RunFilter
 from loomlog.projections.tables import page_token
 
@@ -39,6 +40,9 @@ READS: dict[str, Callable[[Any, str, list[str]], Awaitable[Any]]] = {
     ),
     "frames_of_run": lambda reader, name, names: transcript.frames_of_run(
         reader, name, name, from_seq=len(names), limit=len(names)
+    ),
+    "newest_frames": lambda reader, name, names: newest_frames.newest_frames(
+        reader, name, FrameFilter(type=name, from_ms=len(names)), limit=len(names)
     ),
     "read_stream_start": lambda reader, name, names: transcript.read_stream_start(reader, name, name),
     "interrupt_by_id": lambda reader, name, names: interrupts.interrupt_by_id(reader, name, name, name),

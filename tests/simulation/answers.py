@@ -7,11 +7,16 @@ import json
 from typing import Any
 from zlib import crc32
 
+from loomlog.schemas.approval_policy import policy_sha256
 from loomlog.schemas.generated.values import (
     AgentDefinition,
+    ApprovalPolicy,
+    ApproverGroup,
+    CallVerdict,
     Compaction,
     InterruptionTerms,
     ModelChoice,
+    OutputCheck,
     ToolCall,
     Usage,
 )
@@ -26,9 +31,20 @@ from loomlog.services.core.run.commands import (
 )
 from loomlog.services.core.run.interrupts.interruptions import TOOL_NAME, parse_request
 from loomlog.services.core.run.react import CallModel, Summarise
+from loomlog.services.core.run.turns.completion import owes_record
 from tests.services.stream.families import family_script
 from tests.services.stream.script import answer
-from tests.simulation.clients import BRIEF, SHRINKER, expires
+from tests.simulation.clients import (
+    APPROVER,
+    BRIEF,
+    OUTPUT_RETRIES,
+    PAYER,
+    RECORDER,
+    SHRINKER,
+    bad_answers,
+    expires,
+    record_of,
+)
 
 CANDIDATES = tuple(ModelChoice(provider=name, model="large") for name in ("acme", "other"))
 AGENT = AgentDefinition(
@@ -49,7 +65,19 @@ SHRINKER_AGENT = replace(
     AGENT, name=SHRINKER, compaction=Compaction(enabled=True, keep_last_n=1, autocompact_at_pct=50)
 )
 BRIEF_AGENT = replace(AGENT, name=BRIEF, compaction=Compaction(keep_last_n=1))
-AGENTS = (AGENT, SHRINKER_AGENT, BRIEF_AGENT)
+RECORDER_AGENT = replace(
+    AGENT,
+    name=RECORDER,
+    output_schema='{"type":"object"}',
+    output_schema_sha256="5e" * 32,
+    output_retries=OUTPUT_RETRIES,
+)
+RULES = '{"rules":[]}'
+"""Of the runs that need approval. The verdicts are made here, so what they say does not matter."""
+PAYER_AGENT = replace(
+    AGENT, name=PAYER, approvals=(ApprovalPolicy(source="file", sha256=policy_sha256(RULES), text=RULES),)
+)
+AGENTS = (AGENT, SHRINKER_AGENT, BRIEF_AGENT, RECORDER_AGENT, PAYER_AGENT)
 COMPACTED = ("r_auto", "r_wish", "r_hand", "r_seed")
 COMPACTED_TURNS = {"auto": 5, "wish": 3, "hand": 1, "seed": 3}
 """Enough that there is something to leave out; those that talk have one turn for each text."""
@@ -90,9 +118,20 @@ def answered(effect: Any, state: Any, at_ms: int) -> Any:
     text = answer(effect, turns_of(effect.run_id), at_ms)
     if effect.run_id.startswith(COMPACTED):
         return compacted(text, effect.run_id)
+    if "pay" in effect.run_id and isinstance(text, ModelAnswered):
+        return ruled(text, effect.run_id)
     if "ask" in effect.run_id and isinstance(text, ModelAnswered) and effect.turn == 1:
         return asking(text, effect.run_id)
+    if isinstance(text, ModelAnswered) and not text.tool_calls and owes_record(state.facts):
+        return with_output(text, effect.run_id, state.facts.rejected_outputs)
     return text
+
+
+def with_output(said: ModelAnswered, run_id: str, rejected: int) -> ModelAnswered:
+    """The answer of a run that owes a record: something else, as often as it is to be, and then the record."""
+    if rejected < bad_answers(run_id):
+        return replace(said, output=OutputCheck(path="$", problem=f"not {rejected}", error="$: no record"))
+    return replace(said, text=record_of(run_id), output=OutputCheck(result=record_of(run_id)))
 
 
 def asking(said: ModelAnswered, run_id: str) -> ModelAnswered:
@@ -107,6 +146,16 @@ def asking(said: ModelAnswered, run_id: str) -> ModelAnswered:
         interruption_requests=(parse_request(len(said.tool_calls), call.input),),
         stop_reason="tool_use",
     )
+
+
+def ruled(said: ModelAnswered, run_id: str) -> ModelAnswered:
+    """The answer with the verdicts of rules: the first call of the run needs approval, the others are allowed."""
+    verdicts = [CallVerdict(index=index, outcome="allow") for index in range(len(said.tool_calls))]
+    if said.turn == 1 and verdicts:
+        within_ms = int(QUESTION_S * 1000) if expires(run_id) else 24 * 3_600_000
+        group = ApproverGroup(subjects=(APPROVER,), within_ms=within_ms)
+        verdicts[0] = CallVerdict(index=0, outcome="ask", rule="first", question="May it?", groups=(group,))
+    return replace(said, verdicts=tuple(verdicts))
 
 
 def compacted(said: ModelAnswered | ToolCompleted, run_id: str) -> ModelAnswered | ToolCompleted:
@@ -162,6 +211,6 @@ def turns_of(run_id: str) -> int:
     asks a person has a further turn for the answer."""
     if run_id.startswith(COMPACTED):
         return COMPACTED_TURNS[run_id[2:6]]
-    if "ask" in run_id:
+    if "ask" in run_id or "pay" in run_id:
         return 2 + crc32(run_id.encode()) % 2
     return 1 if "talk" in run_id else 1 + crc32(run_id.encode()) % 3

@@ -21,7 +21,7 @@ from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.channel_commands import PublishMessage
 from loomlog.schemas.generated.run_commands import CancelRun, StartRun
-from loomlog.schemas.generated.values import AgentDefinition, AgentGrants, CommandEnvelope, ToolCall
+from loomlog.schemas.generated.values import AgentDefinition, AgentGrants, ApprovalPolicy, CommandEnvelope, ToolCall
 from loomlog.schemas.ids import partition_key
 from loomlog.schemas.records import replace
 from loomlog.services.core.families import aggregate_id
@@ -334,6 +334,9 @@ class TalkersToo:
 
     async def load(self, agent: str, **request: Any) -> None:
         await self._static.load(agent, **request)
+
+    def policies_in_force(self, agent: str, tenant: str) -> tuple[ApprovalPolicy, ...]:
+        return self._static.policies_in_force(agent, tenant)
 
     def providers(self) -> frozenset[str]:
         return frozenset(self._static.providers())

@@ -24,6 +24,7 @@ from loomlog.services.core.families import aggregate_key
 from loomlog.services.families.budget import INSTALLATION
 from tests.chaos.history import CLAIM, Event, Story
 from tests.chaos.wire import Unreadable, decode
+from tests.simulation.clients import OUTPUT_RETRIES, bad_answers, record_of
 from tests.simulation.ledger import OVER_LIMIT, Ledger
 from tests.simulation.log import ENTITIES, TOPICS, Record, SimulatedLog
 from tests.simulation.statements import COLUMNS, Row
@@ -34,10 +35,12 @@ START = "loom.run.commands.StartRun"
 FORK = "loom.run.commands.ForkRun"
 POST = "loom.run.commands.PostInput"
 RESPOND = "loom.run.commands.ResolveInterruption"
+APPROVE = "loom.run.commands.GiveApproval"
 STOP = "loom.run.commands.CancelTurn"
 COMPACT = "loom.run.commands.CompactRun"
 REPORT = "loom.run.commands.ReportWait"
 DEFINED = "r_def"
+TYPED = "r_typed"
 """Begins the ids of runs whose agents are defined while the system runs."""
 AUDIT = {name: at for at, name in enumerate(COLUMNS["audit"])}
 RUNS = {name: at for at, name in enumerate(COLUMNS["runs"])}
@@ -81,8 +84,14 @@ class Run:
     """The last one it has asked a person."""
     waits: set[tuple[int, int]] = field(default_factory=set)
     """Calls that waited for channels: a queue reports to them, or their time is over."""
+    approvals: set[tuple[int, int]] = field(default_factory=set)
+    """Calls that need approval."""
     questions: dict[tuple[int, int], str] = field(default_factory=dict)
     """Calls that ask a person, and how that ended; empty while they wait."""
+    rejected: int = 0
+    """Answers that were no record."""
+    result: str = ""
+    """The record that it has ended with."""
     begun_by: int = -1
     """Offset of the command that began it."""
     damaged_at: int = -1
@@ -237,6 +246,8 @@ class Checker:
                 key = ("model", values["turn"], 0, values["attempt"])
                 self._intents[run_id, key] = (event.partition, event.term)
             case "ToolCallRequested":
+                if (values["turn"], values["index"]) in run.questions:
+                    self.complain("unapproved", f"{run_id}: makes a call that waits or was denied at {event.place}")
                 key = ("tool", values["turn"], values["index"], values["attempt"])
                 self._intents[run_id, key] = (event.partition, event.term)
             case "ModelReplied":
@@ -267,10 +278,19 @@ class Checker:
             case "InterruptionOpened":
                 run.question = values["interrupt_id"]
                 run.questions[values["turn"], values["index"]] = ""
+                if values["kind"] == "approval":
+                    run.approvals.add((values["turn"], values["index"]))
             case "InterruptionClosed":
                 run.questions[values["turn"], values["index"]] = values["status"]
+                is_approval = (values["turn"], values["index"]) in run.approvals
                 if values["status"] == "resolved":
-                    self._caused(event, RESPOND)
+                    self._caused(event, APPROVE if is_approval else RESPOND)
+                if is_approval and values["status"] == "resolved":
+                    del run.questions[values["turn"], values["index"]]  # the call is made now, as any other
+            case "OutputRejected":
+                run.rejected += 1
+            case "RunCompleted":
+                run.result = values["result"]
             case "TurnCancelled":
                 self._caused(event, STOP)
             case "CallWaiting":
@@ -479,6 +499,8 @@ class Checker:
                 kind in run_id for kind in ("cancel", "talk", "stop", "hand")
             )
             allowed = ("completed", "cancelled") if may_be_cancelled else ("completed",)
+            if run_id.startswith(TYPED):
+                allowed = self._typed_end(run_id, run)
             if run_id.startswith(DEFINED):
                 allowed = ("completed", "refused")  # if nothing was active: the ledger of definitions has looked
             if story.ended not in allowed and not is_given_up(run_id, run):
@@ -570,6 +592,8 @@ class Checker:
             ):
                 text = (place[AUDIT["status"]], row[RUNS["status"]], row[RUNS["last_offset"]])
                 self.complain("rows", f"{run_id} is {run.story.ended} at {run.offsets[-1]}, its rows say {text}")
+            elif row[RUNS["result"]] != run.result:
+                self.complain("rows", f"{run_id} ended with {run.result!r}, its row says {row[RUNS['result']]!r}")
             elif place[AUDIT["tail_digest"]] != run.story.digest:
                 self.complain("rows", f"{run_id}: the rows end with another digest than the log")
         unknown = [key for key in rows if key[0] not in self.runs]
@@ -578,6 +602,15 @@ class Checker:
         counted = sum(row[USAGE["calls"]] for row in self.store.table(schema, "usage").values())
         if counted != replies:
             self.complain("rows", f"the usage has {counted} calls, the log has {replies} answers")
+
+    def _typed_end(self, run_id: str, run: Run) -> tuple[str, ...]:
+        """How a run that owes a record has to end; each of its answers that was none is in the log once."""
+        bad = bad_answers(run_id)
+        is_failed = bad > OUTPUT_RETRIES
+        expected = (bad, "" if is_failed else record_of(run_id))
+        if (run.rejected, run.result) != expected:
+            self.complain("record", f"{run_id}: {run.rejected} bad answers and {run.result!r}; expected {expected}")
+        return ("failed",) if is_failed else ("completed",)
 
 
 def is_given_up(run_id: str, run: Run) -> bool:

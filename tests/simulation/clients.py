@@ -11,6 +11,7 @@
     wish      a run whose tools ask for a compaction
     hand      an interactive run that is compacted by hand between its texts, and cancelled at the end
     seed      a run, a seed that compacts its session, and a run that goes on from there
+    typed     a run that owes a record, and is corrected until it gives one, or fails
 
 Any command may be sent twice. What a client waits for it reads off the log, like everybody.
 """
@@ -33,12 +34,14 @@ from loomlog.schemas.generated.run_commands import (
     CancelRun,
     CancelTurn,
     CompactRun,
+    GiveApproval,
     PostInput,
     ResolveInterruption,
     StartRun,
 )
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.ids import partition_key
+from loomlog.schemas.records import replace
 from loomlog.services.core.families import aggregate_key
 from loomlog.services.core.run.conversation.compaction import COMPACT
 from loomlog.services.families.budget import INSTALLATION
@@ -49,11 +52,21 @@ from tests.simulation.log import ENTITIES, TOPICS
 TENANT = "t"
 COMPACTION_SHARE = 0.35
 """Of the seeds: those with one of auto, wish, hand and seed."""
+OUTPUT_RETRIES = 2
 COMPACTIONS = ("auto", "wish", "hand", "hand", "seed")
 SHRINKER, BRIEF = "shrinker", "brief"
 """The agents of those runs: one that is compacted by itself, one of which a compaction leaves little."""
 HAND_TEXTS = 2
 """Texts before a compaction by hand, each with its answer: with the first one enough to leave something out."""
+TYPED_SHARE = 0.3
+"""Of the seeds: those with a run that owes a record."""
+RECORDER = "recorder"
+"""Its agent."""
+PAYER = "payer"
+"""The agent of runs with rules, whose calls need approval."""
+APPROVER = "ann"
+PAYMENT_SHARE = 0.3
+"""Of the seeds: those with a run that needs approval."""
 PEOPLE_SHARE = 0.3
 """Of the seeds for each of ask and stop, which are drawn apart: the load of a seed stays what it was."""
 KINDS = ("plain", "plain", "chat", "talk", "cancel")
@@ -116,6 +129,17 @@ def wishes(seed: int, without: frozenset[str], within_s: float) -> list[Wish]:
         )
         if people.random() < PEOPLE_SHARE and wish.name not in without:
             result.append(wish)
+    payments = Random(f"{seed}/approvals")
+    wish = Wish(
+        name=f"pay{payments.randint(0, 9)}",
+        kind="pay",
+        at_s=payments.uniform(0.0, within_s),
+        repeats=payments.random() < 0.3,
+        texts=0,
+        agent=PAYER,
+    )
+    if payments.random() < PAYMENT_SHARE and wish.name not in without:
+        result.append(wish)
     shrinking = Random(f"{seed}/compaction")
     if shrinking.random() < COMPACTION_SHARE:
         kind = shrinking.choice(COMPACTIONS)
@@ -129,12 +153,39 @@ def wishes(seed: int, without: frozenset[str], within_s: float) -> list[Wish]:
         )
         if wish.name not in without:
             result.append(wish)
+    typed = Random(f"{seed}/typed")
+    if typed.random() < TYPED_SHARE:
+        wish = Wish(
+            name=f"typed{typed.randint(0, 9)}",
+            kind="typed",
+            at_s=typed.uniform(0.0, within_s),
+            repeats=typed.random() < 0.3,
+            texts=0,
+            agent=RECORDER,
+        )
+        if wish.name not in without:
+            result.append(wish)
     return result
+
+
+def bad_answers(run_id: str) -> int:
+    """How often a run that owes a record gives something else first; more than OUTPUT_RETRIES: it fails."""
+    return crc32(f"{run_id}/bad".encode()) % (OUTPUT_RETRIES + 2)
+
+
+def record_of(run_id: str) -> str:
+    """The record that such a run gives in the end."""
+    return f'{{"run":"{run_id}"}}'
 
 
 def expires(run_id: str) -> bool:
     """Whether nobody answers what the run asks."""
     return crc32(run_id.encode()) % 2 == 0
+
+
+def is_approved(run_id: str) -> bool:
+    """Whether the approver approves what the run asks for."""
+    return crc32(f"{run_id}/approved".encode()) % 3 > 0
 
 
 class Reader(Protocol):
@@ -194,6 +245,14 @@ class Client:
                 envelope = self._envelope(f"answer-{wish.name}")
                 answer = ResolveInterruption(envelope=envelope, run_id=run_id, interrupt_id=question, answer="yes")
                 await self._send(run_id, answer, wish)
+        elif wish.kind == "pay" and not expires(run_id):
+            await self._until(self._reader.has_asked, run_id)
+            if approval := self._reader.question_of(run_id):
+                envelope = replace(self._envelope(f"approve-{wish.name}"), subject=APPROVER)
+                vote = GiveApproval(
+                    envelope=envelope, run_id=run_id, interrupt_id=approval, is_approved=is_approved(run_id)
+                )
+                await self._send(run_id, vote, wish)
         elif wish.kind == "stop":
             await asyncio.sleep(wish.at_s / 20)
             await self._send(run_id, CancelTurn(envelope=self._envelope(f"stop-{wish.name}"), run_id=run_id), wish)

@@ -38,7 +38,7 @@ from loomlog.schemas.generated.definition_commands import (
     RollBack,
 )
 from loomlog.schemas.generated.run_commands import ForkRun, StartRun
-from loomlog.schemas.generated.values import AgentDefinition, CommandEnvelope, DefinitionChange
+from loomlog.schemas.generated.values import AgentDefinition, ApprovalPolicy, CommandEnvelope, DefinitionChange
 from loomlog.schemas.ids import partition_key
 from loomlog.services.core.run.commands import CommandRefusal
 from loomlog.services.families.definition import FAMILY
@@ -273,6 +273,9 @@ class DefinedAgents:
 
     async def load(self, agent: str, **request: Any) -> None:
         await self._of(agent).load(agent, **request)
+
+    def policies_in_force(self, agent: str, tenant: str) -> tuple[ApprovalPolicy, ...]:
+        return self._of(agent).policies_in_force(agent, tenant)
 
     def providers(self) -> frozenset[str]:
         return frozenset(self._static.providers() | self._defined.providers())

@@ -18,11 +18,14 @@ from loomlog.projections.engine.batch import PositionedEvent
 from loomlog.schemas.codec import peek
 from loomlog.schemas.generated.channel_events import LeaseSettled
 from loomlog.schemas.generated.definition_events import DefPromoted
+from loomlog.schemas.generated.run_events import OutputRejected
 from loomlog.schemas.generated.values import AgentDefinition
 from loomlog.schemas.reader import RawEvent, TermReader
 from loomlog.schemas.records import replace
 from loomlog.services.core.clock import ClockCheck
+from loomlog.services.core.run import evolve
 from loomlog.services.core.run.conversation import compaction
+from loomlog.services.core.run.state import AwaitingTools, State
 from loomlog.services.core.run.tools import unknown_outcome as tools_unknown_outcome
 from loomlog.services.families.budget import decide as deciding
 from loomlog.services.families.channel import decide as channel_rules
@@ -402,6 +405,17 @@ def wrong_clocks_believed() -> AbstractContextManager[Any]:
     return patch.object(ClockCheck, "is_believed", lambda self, clock_ms, monotonic_s: self.is_measured)
 
 
+def rejections_forgotten() -> AbstractContextManager[Any]:
+    """A run does not count its answers that were no record."""
+    apply = evolve.apply_output_rejected
+
+    def forgetful(state: State, event: OutputRejected) -> AwaitingTools:
+        after = apply(state, event)
+        return replace(after, facts=replace(after.facts, rejected_outputs=0))
+
+    return patch.object(evolve, "apply_output_rejected", forgetful)
+
+
 MUTATIONS: dict[str, Mutation] = {
     mutation.__name__: mutation
     for mutation in (
@@ -440,6 +454,7 @@ MUTATIONS: dict[str, Mutation] = {
         deliveries_taken_again,
         ingress_committed_first,
         ends_forgotten,
+        rejections_forgotten,
     )
 }
 

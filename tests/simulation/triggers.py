@@ -295,7 +295,7 @@ class TriggerHost(EntityHost):
         store = ChannelStore(client, reads, cache, clock_ms=clock_ms, decrypt=_plain, wait_s=ANSWER_S)
         channels = ChannelOperations(Declared(), store, clock_ms=clock_ms)
         ended_runs = EndedAggregates(RunFamily(), codec, wire, TOPICS.events)
-        hooks = RunEndHooks(client, channels, NoEntries(), MemoryBlobs(), clock_ms=clock_ms)
+        hooks = RunEndHooks(client, channels, NoEntries(), MemoryBlobs(), NoTools(), clock_ms=clock_ms)
         self._actions = RunEndActions(client, hooks, ended_runs, codec, triggers=TRIGGERS)
         self._letters = DeadLetters(
             codec, wire, topic=TOPICS.dead_letters, service=wire.process.name, clock_ms=clock_ms
@@ -371,6 +371,13 @@ class NoEntries:
 
     async def set(self, *arguments: Any) -> Any:
         raise AssertionError(f"no hook writes memory: {arguments}")
+
+
+class NoTools:
+    """Protocol ToolCaller, of which no hook makes use."""
+
+    async def call(self, *arguments: Any) -> Any:
+        raise AssertionError(f"no hook calls a tool: {arguments}")
 
 
 class Defined:

@@ -77,6 +77,7 @@ async def answer_message(service: Service, caller: Caller, request: Request) -> 
     """Answer one message."""
     is_stateless = request.headers.get(REVISION_HEADER, "") in STATELESS_REVISIONS
     message = Message(None, "", {})
+    current_request.get().transport = "mcp"
     try:
         _check_origin(service, request)
         message = parse_message(await raw_body(request, limit=BODY_MAX))
@@ -145,8 +146,9 @@ async def _stream_events(service: Service, caller: Caller, message: Message) -> 
 
 
 async def _call_stateless(service: Service, caller: Caller, message: Message, request: Request) -> Response:
-    _recognise_repetition(caller, message.meta.get(IDEMPOTENCY_KEY), message)
     answers, state = message.params.get("inputResponses"), message.params.get("requestState")
+    # Each round of answers is a request of its own under the key: another one has other commands.
+    _recognise_repetition(caller, message.meta.get(IDEMPOTENCY_KEY), message, answers=answers)
     under_way = CallUnderWay(
         has_run_events=_wants_run_events(message.capabilities),
         progress_token=progress_token(message),
@@ -334,14 +336,15 @@ def _takes_stream(request: Request) -> bool:
     return "text/event-stream" in accept or "*/*" in accept
 
 
-def _recognise_repetition(caller: Caller, key: Any, message: Message) -> None:
+def _recognise_repetition(caller: Caller, key: Any, message: Message, *, answers: Any = None) -> None:
     """Draw the command ids of a call from its key, so that the same message again is the same call."""
     context = current_request.get()
     if context.idempotency_key:
         key = context.idempotency_key
     if not isinstance(key, str) or not key:
         return
-    context.idempotency_key = hashed_token("mcp", key)
+    parts = () if answers is None else (orjson.dumps(answers, option=orjson.OPT_SORT_KEYS).decode(),)
+    context.idempotency_key = hashed_token("mcp", key, *parts)
     context.scope = (caller.tenant, caller.subject, "mcp", str(message.params.get("name")))
     context.hash_body(orjson.dumps(message.params.get("arguments"), option=orjson.OPT_SORT_KEYS))
 

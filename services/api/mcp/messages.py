@@ -97,8 +97,11 @@ def parse_message(raw: bytes) -> Message:
     """Return a message. Raises RpcError: PARSE_ERROR, INVALID_REQUEST, INVALID_PARAMETERS."""
     try:
         body = orjson.loads(raw)
+        orjson.dumps(body)  # what is read deeper than it can be written would fail later on
     except orjson.JSONDecodeError as error:
         raise RpcError(PARSE_ERROR, f"the body is not JSON: {error}") from error
+    except TypeError as error:
+        raise RpcError(PARSE_ERROR, "the body is nested too deeply") from error
     if isinstance(body, list):
         raise RpcError(INVALID_REQUEST, "a batch: send one message at a time")
     if not isinstance(body, dict) or body.get("jsonrpc") != "2.0":

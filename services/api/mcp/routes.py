@@ -1,17 +1,16 @@
-"""The routes of MCP.
+"""The routes of MCP. They take any caller: each tool and method has an access of its own.
 
-Before: services/api/routes.py. After: endpoint.py.
+Before: services/api/routes.py. After: endpoint.py, authorization.py.
 """
 
-from loomlog.services.api.mcp import endpoint
+from loomlog.services.api.mcp import authorization, endpoint
 from loomlog.services.api.mcp.messages import HANDSHAKE_REVISIONS, STATELESS_REVISIONS
 from loomlog.services.api.request_shares import Takes
 from loomlog.services.api.route import NamedSchema, Route, Tag
-from loomlog.services.core.access.rules import requires
-from loomlog.services.core.access.scopes import TENANT_READ
+from loomlog.services.core.access.rules import ANY_CALLER, PUBLIC
 
 TAG = Tag(name="MCP", description="The Model Context Protocol, for assistants and editors.")
-PATH = "/v1/_mcp"
+PATH = authorization.MCP_PATH
 MESSAGE = {
     "type": "object",
     "properties": {
@@ -38,7 +37,7 @@ MCP_ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
         path=PATH,
-        access=requires(TENANT_READ),
+        access=ANY_CALLER,
         handler=endpoint.answer_message,
         tag=TAG,
         summary=f"Answer a message of MCP, in the revisions {REVISIONS}.",
@@ -54,11 +53,31 @@ MCP_ROUTES: tuple[Route, ...] = (
     Route(
         method="DELETE",
         path=PATH,
-        access=requires(TENANT_READ),
+        access=ANY_CALLER,
         handler=endpoint.end_session,
         tag=TAG,
         summary="End a session of MCP.",
         status=204,
         operation="delete_mcp_session",
+    ),
+    Route(
+        method="GET",
+        path=authorization.WELL_KNOWN,
+        access=PUBLIC,
+        handler=authorization.describe_api,
+        tag=TAG,
+        summary="Get where tokens for this API come from, as OAuth has it (RFC 9728).",
+        refusal_statuses=(404,),
+        operation="get_protected_resource",
+    ),
+    Route(
+        method="GET",
+        path=authorization.WELL_KNOWN + PATH,
+        access=PUBLIC,
+        handler=authorization.describe_mcp,
+        tag=TAG,
+        summary="Get where tokens for MCP come from, as OAuth has it (RFC 9728).",
+        refusal_statuses=(404,),
+        operation="get_protected_mcp_resource",
     ),
 )

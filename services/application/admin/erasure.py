@@ -3,7 +3,7 @@
     report    what is stored of a subject, in runs, in memory and in the aggregates of other families, what an erasure
               makes unreadable, and what is in plaintext and stays so
     erase     cancel live runs, append the erasure; from then on every copy reads [erased], also in backups; then
-              delete what memory has of it (memory_erasure.py)
+              delete what memory has of it (memory_erasure.py), and its rows (row_erasure.py)
 
 The log keeps its bytes, so its chain still verifies and replays produce the same states. Plaintext (written before
 encryption was switched on, or imported as plaintext) cannot be erased this way; it is counted and always reported. A
@@ -23,6 +23,7 @@ import orjson
 
 from loomlog.connectors.crypto.content_encryption import has_tokens
 from loomlog.connectors.errors import ConnectorError, UnknownOutcome
+from loomlog.projections.erasures import ErasureRow
 from loomlog.projections.run_queries import RunFilter
 from loomlog.projections.runs import RunRow
 from loomlog.projections.transcript import TranscriptRow
@@ -34,7 +35,9 @@ from loomlog.services.application.admin.entity_references import (
     EntityReferences,
     SearchedSubject,
 )
+from loomlog.services.application.admin.erasure_receipts import ErasureReceipts
 from loomlog.services.application.admin.memory_erasure import MemoryContent, MemoryFindings
+from loomlog.services.application.admin.row_erasure import ErasedRows, RowErasure
 from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.content import keys_unavailable
 from loomlog.services.application.errors import RETRY_SOON_S, bad_request, unavailable
@@ -44,7 +47,7 @@ from loomlog.services.application.runs.control import RunControl
 from loomlog.services.application.runs.requests import sanitize_reason
 from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.core.access.decide import Caller
-from loomlog.services.core.access.scopes import ADMIN
+from loomlog.services.core.access.scopes import ADMIN, TENANT
 from loomlog.services.core.refusals import Refused
 from loomlog.services.core.subjects import Erasure
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
@@ -111,6 +114,8 @@ class ErasureFindings:
     entities: EntityReferences | None = None
     """Events of other families that refer to keys of the subject; None where there are no families."""
     memory: MemoryFindings = field(default_factory=MemoryFindings)
+    clear_blobs: dict[str, BlobRef] = field(default_factory=dict)
+    """Payloads in plaintext, by hash."""
     root_run_ids: set[str] = field(default_factory=set)
     """Trees of runs of the subject."""
     sessions: set[str] = field(default_factory=set)
@@ -133,6 +138,8 @@ class ErasureReport:
     keys: tuple[KeyView, ...]
     erasures: tuple[Erasure, ...]
     """Oldest first, including erasures that found no key."""
+    row_erasures: tuple[ErasureRow, ...]
+    """Those whose rows are deleted, oldest first."""
     keys_topic: str
     """Topic of the keys and erasures; empty where content is not encrypted."""
     findings: ErasureFindings
@@ -143,7 +150,9 @@ class ErasureReport:
     def is_known(self) -> bool:
         """Whether anything of the subject was ever stored here."""
         findings = self.findings
-        return bool(self.keys or self.erasures or findings.runs or any(findings.memory.counts.values()))
+        return bool(
+            self.keys or self.erasures or self.row_erasures or findings.runs or any(findings.memory.counts.values())
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,11 +160,27 @@ class ErasureResult:
     """An erasure that is in the log. `report_before` is the report from before it."""
 
     report_before: ErasureReport
-    erasure: Erasure
+    erasure_id: str
+    at_ms: int
+    by: str
+    reason: str
+    erasure: Erasure | None
+    """That of the keys; None where content is not encrypted."""
     memory: MemoryFindings
     """What was removed of its memory; with errors the erasure is to be repeated."""
     cancelled: tuple[str, ...]
-    position: str
+    positions: tuple[str, ...]
+    are_rows_deleted: bool = False
+    blobs_deleted: int = 0
+    errors: tuple[str, ...] = ()
+    """What could not be deleted yet; the erasure is to be repeated."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing of the subject can be read any more, also in the log."""
+        findings = self.report_before.findings
+        is_clear = self.erasure is None or findings.in_clear > 0 or findings.truncated
+        return not (is_clear or self.errors or self.memory.errors)
 
 
 class SubjectErasure:
@@ -170,7 +195,12 @@ class SubjectErasure:
         fresh_token: Callable[[], str],
         entities: EntityContent | None = None,
         memory: MemoryContent | None = None,
+        rows: RowErasure | None = None,
+        receipts: ErasureReceipts | None = None,
     ) -> None:
+        """`rows` None: rows stay, with what their keys encrypt."""
+        self._rows = rows
+        self.receipts = receipts or ErasureReceipts(None)
         self._entities = entities
         self._memory = memory
         self._sources = sources
@@ -180,14 +210,14 @@ class SubjectErasure:
 
     async def subjects(self, caller: Caller, tenant: str) -> list[str]:
         """Return all subjects of a tenant that have or had a key."""
-        require_scope(caller, ADMIN)
+        require_scope(caller, TENANT)
         _check_tenant(tenant)
         keys = await self._current_keys()
         return [] if keys is None else [subject or TENANT_SUBJECT for subject in keys.table.subjects(tenant)]
 
     async def report(self, caller: Caller, tenant: str, subject: str) -> ErasureReport:
         """Report what is stored of a subject. Changes nothing."""
-        require_scope(caller, ADMIN)
+        require_scope(caller, TENANT)
         _check_tenant(tenant)
         _check_subject(subject)
         keys = await self._current_keys()
@@ -218,6 +248,7 @@ class SubjectErasure:
             subject=subject,
             keys=key_views,
             erasures=() if keys is None else keys.table.erasures_of(tenant, _user_of(subject)),
+            row_erasures=() if self._rows is None else await self._rows.erasures_of(tenant, subject),
             keys_topic="" if keys is None else keys.topic,
             findings=findings,
             is_encrypted=keys is not None,
@@ -237,14 +268,14 @@ class SubjectErasure:
         """Cancel the live runs of a subject, destroy its keys, then delete its memory; nothing is erased while a run of
         it is live.
 
-        Raises Refused: encryption_off, not_found, cancel_pending, not_yet, log_unavailable.
+        Raises Refused: encryption_off (where rows stay too), not_found, cancel_pending, not_yet, log_unavailable.
 
         An unknown subject is refused: its name is probably mistyped, and a success would claim that the intended
         subject was erased. Repeating is harmless: it completes an earlier erasure that was interrupted.
         """
-        require_scope(caller, ADMIN)
+        require_scope(caller, TENANT)
         keys = self._sources.content.keys
-        if keys is None:
+        if keys is None and self._rows is None:
             raise Refused(
                 "encryption_off",
                 "content is not encrypted here, so it cannot be erased: set LOOMLOG_ENCRYPTION_KEY; what was written "
@@ -254,36 +285,49 @@ class SubjectErasure:
         before = await self.report(caller, tenant, subject)
         _require_known(before)
         cancelled = await self._cancel_all(caller, tenant, subject, before.findings)
-        try:
-            erasure = await keys.erase(
-                tenant, _user_of(subject), erasure_id=f"e_{self._fresh_token()}", reason=reason, by=caller.subject
-            )
-        except UnknownOutcome as error:
-            raise Refused(
-                "log_unavailable",
-                "the log did not acknowledge the erasure; ask again, that does no harm",
-                retry_after_s=RETRY_SOON_S,
-                details={"outcome": "unknown"},
-            ) from error
-        except ConnectorError as error:
-            raise unavailable("log", error) from error
+        erasure_id = f"e_{self._fresh_token()}"
+        erasure = None if keys is None else await _erase_keys(keys, tenant, subject, erasure_id, reason, caller.subject)
+        positions: list[str] = []
+        if keys is not None and erasure is not None:
+            positions.append(str(Position(topic=keys.topic, partition=PARTITION, offset=erasure.offset)))
         removed = MemoryFindings()
         if self._memory is not None:
-            key_ids = sorted({*(key.key_id for key in before.keys), *erasure.record.key_ids})
+            erased_keys = () if erasure is None else erasure.record.key_ids
             removed = await self._memory.erase(
                 tenant,
                 _user_of(subject),
-                key_ids,
+                sorted({*(key.key_id for key in before.keys), *erased_keys}),
                 before.findings.memory,
-                erasure_id=erasure.record.erasure_id,
+                erasure_id=erasure_id,
                 by=caller.subject,
             )
+        rows = ErasedRows()
+        if self._rows is not None:
+            findings = before.findings
+            rows = await self._rows.erase(
+                tenant,
+                subject,
+                sorted(findings.run_ids),
+                findings.clear_blobs,
+                in_clear=keys is None or findings.in_clear > 0,
+                erasure_id=erasure_id,
+                by=caller.subject,
+                reason=reason,
+            )
+            positions += [rows.position] if rows.position else []
         return ErasureResult(
             report_before=before,
+            erasure_id=erasure_id,
+            at_ms=rows.at_ms if erasure is None else erasure.record.at_ms,
+            by=caller.subject,
+            reason=reason,
             erasure=erasure,
             memory=removed,
             cancelled=cancelled,
-            position=str(Position(topic=keys.topic, partition=PARTITION, offset=erasure.offset)),
+            positions=tuple(positions),
+            are_rows_deleted=rows.are_deleted,
+            blobs_deleted=rows.blobs_deleted,
+            errors=rows.errors,
         )
 
     async def rewrap_keys(self, caller: Caller) -> list[str]:
@@ -437,6 +481,23 @@ class SubjectErasure:
                 continue
             findings.blobs_encrypted += is_encrypted
             findings.blobs_in_clear += not is_encrypted
+            if not is_encrypted:
+                findings.clear_blobs[ref.sha256] = ref
+
+
+async def _erase_keys(keys: SubjectKeys, tenant: str, subject: str, erasure_id: str, reason: str, by: str) -> Erasure:
+    """Destroy the keys of a subject. Raises Refused: log_unavailable."""
+    try:
+        return await keys.erase(tenant, _user_of(subject), erasure_id=erasure_id, reason=reason, by=by)
+    except UnknownOutcome as error:
+        raise Refused(
+            "log_unavailable",
+            "the log did not acknowledge the erasure; ask again, that does no harm",
+            retry_after_s=RETRY_SOON_S,
+            details={"outcome": "unknown"},
+        ) from error
+    except ConnectorError as error:
+        raise unavailable("log", error) from error
 
 
 def _check_tenant(tenant: str) -> None:

@@ -6,11 +6,14 @@ A missing count was not examined; 0 was examined, and nothing was found.
 Before: services/application/operations/erasure_handlers.py. After: erasure.py.
 """
 
+from collections.abc import Mapping
+
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.position import Position
 from loomlog.services.application.admin.erasure import NOT_EXAMINED, ErasureReport, KeyView
 from loomlog.services.application.admin.erasure import ErasureResult as Erased
-from loomlog.services.application.admin.memory_erasure import OF_INDEX, VERSIONS
+from loomlog.services.application.admin.erasure_receipts import ErasureReceipts
+from loomlog.services.application.admin.memory_erasure import DATABASES, ENTRIES, OF_INDEX, VERSIONS
 from loomlog.services.application.answers.erasure import (
     ErasureExamination,
     ErasureRecord,
@@ -31,6 +34,7 @@ def report_json(erasure_report: ErasureReport) -> SubjectReport:
     covered = {
         # Without encryption the topic of keys is not read, so the number of keys is unknown.
         **({"keys": sum(key.erasure is None for key in erasure_report.keys)} if erasure_report.is_encrypted else {}),
+        "chats": len(examined.sessions),
         "runs": examined.runs,
         "live_runs": examined.live_runs,
         "events": examined.events,
@@ -38,6 +42,7 @@ def report_json(erasure_report: ErasureReport) -> SubjectReport:
         "blobs": examined.blobs_encrypted,
         **_entity_counts(erasure_report),
         **examined.memory.counts,
+        **_memory_planes(examined.memory.counts),
     }
     total = examined.frames_encrypted + examined.blobs_encrypted
     total += 0 if examined.entities is None else examined.entities.events
@@ -51,7 +56,7 @@ def report_json(erasure_report: ErasureReport) -> SubjectReport:
         },
         "tier2_uncovered": _in_clear_json(erasure_report),
         "keys": [_key_json(key, erasure_report.keys_topic) for key in erasure_report.keys],
-        "erasures": [_erasure_json(erasure, erasure_report.keys_topic) for erasure in erasure_report.erasures],
+        "erasures": _erasures_json(erasure_report),
     }
 
 
@@ -81,22 +86,36 @@ def preview_json(erasure_report: ErasureReport) -> ErasureResult:
     return _erasure_result(erasure_report, deleted={})
 
 
-def erased_json(erased: Erased) -> ErasureResult:
-    """Return an erasure as JSON."""
-    record, before = erased.erasure.record, erased.report_before
+def erased_json(erased: Erased, receipts: ErasureReceipts) -> ErasureResult:
+    """Return an erasure as JSON, with its receipt."""
+    before = erased.report_before
     deleted = {
-        "keys": len(record.key_ids),
+        **({"keys": len(erased.erasure.record.key_ids)} if erased.erasure is not None else {}),
         "frames": before.findings.frames_encrypted,
-        "blobs": before.findings.blobs_encrypted,
+        "blobs": before.findings.blobs_encrypted + erased.blobs_deleted,
+        **({"chats": len(before.findings.sessions)} if erased.are_rows_deleted else {}),
         **_entity_counts(before),
         **erased.memory.counts,
+        **_memory_planes(erased.memory.counts),
     }
     result = _erasure_result(before, deleted=deleted)
     result["dry_run"] = False
-    result["erasure_id"] = record.erasure_id
+    result["erasure_id"] = erased.erasure_id
+    result["complete"] = erased.is_complete
+    result["receipt"] = receipts.receipt(
+        erasure_id=erased.erasure_id,
+        tenant=before.tenant,
+        subject=before.subject,
+        at=format_rfc3339(erased.at_ms),
+        by=erased.by,
+        reason=erased.reason,
+        complete=erased.is_complete,
+        deleted=deleted,
+        positions=list(erased.positions),
+    )
     result["cancelled_runs"] = list(erased.cancelled)
     result["tier2_uncovered"] = _in_clear_json(before)
-    result["incomplete"] = erased.memory.errors
+    result["incomplete"] = [*erased.memory.errors, *erased.errors]
     return result
 
 
@@ -123,6 +142,12 @@ def _in_clear_json(erasure_report: ErasureReport) -> UncoveredContent:
     if VERSIONS in examined.memory.counts:
         counts[VERSIONS] = examined.memory.in_clear
     return {"counts": counts, "total": examined.in_clear, "runs": examined.runs_in_clear}
+
+
+def _memory_planes(counts: Mapping[str, int]) -> dict[str, int]:
+    """Return the counts of memory by the names that clients of the reference know."""
+    names = {"memory_rows": ENTRIES, "sql_memory_scopes": DATABASES}
+    return {name: counts[ours] for name, ours in names.items() if ours in counts}
 
 
 def _entity_counts(erasure_report: ErasureReport) -> dict[str, int]:
@@ -176,7 +201,10 @@ def _retained_json(erasure_report: ErasureReport) -> dict[str, str]:
             "stay readable: no key encrypts them, so an erasure cannot remove them"
         )
     if not erasure_report.is_encrypted:
-        kept["everything"] = "content is not encrypted here: LOOMLOG_ENCRYPTION_KEY is not set"
+        kept["everything"] = (
+            "content is not encrypted here (LOOMLOG_ENCRYPTION_KEY is not set): rows, blobs and indexes go, and the "
+            "texts of all these events stay in clear in the log, where its readers and backups have them"
+        )
     return kept
 
 
@@ -188,6 +216,26 @@ def _key_json(key: KeyView, topic: str) -> SubjectKey:
         "erased": erasure is not None,
         "erasure": None if erasure is None else _erasure_json(erasure, topic),
     }
+
+
+def _erasures_json(erasure_report: ErasureReport) -> list[ErasureRecord]:
+    """Return the erasures, those of keys first; `in_clear` is what that of the rows says."""
+    of_rows = {row.erasure_id: row for row in erasure_report.row_erasures}
+    records = [_erasure_json(erasure, erasure_report.keys_topic) for erasure in erasure_report.erasures]
+    for record in records:
+        if (row := of_rows.pop(record["erasure_id"], None)) is not None:
+            record["in_clear"] = row.in_clear
+    return records + [
+        {
+            "erasure_id": row.erasure_id,
+            "at": format_rfc3339(row.at_ms),
+            "by": row.asked_by,
+            "reason": row.reason,
+            "position": row.position,
+            "in_clear": row.in_clear,
+        }
+        for row in of_rows.values()
+    ]
 
 
 def _erasure_json(erasure: Erasure, topic: str) -> ErasureRecord:

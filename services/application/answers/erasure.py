@@ -23,13 +23,16 @@ class UncoveredContent(CoveredContent):
 
 
 class ErasureRecord(TypedDict):
-    """An erasure as the log has it."""
+    """An erasure as the log has it. `in_clear`: texts of the subject stay in clear in the log; absent until its rows
+    are deleted.
+    """
 
     erasure_id: str
     at: str
     by: str
     reason: str
     position: str
+    in_clear: NotRequired[bool]
 
 
 class SubjectKey(TypedDict):
@@ -86,8 +89,29 @@ class SubjectList(TypedDict):
     subjects: list[str]
 
 
+class ErasureReceipt(TypedDict):
+    """What was erased, signed with a key of the installation; the signature is of the other fields, as JSON with sorted
+    names and without spaces. Without LOOMLOG_SECRET_KEY `signature` and `public_key` are empty.
+    """
+
+    erasure_id: str
+    tenant: str
+    subject: str
+    at: str
+    by: str
+    reason: str
+    complete: bool
+    deleted: Mapping[str, int]
+    positions: list[str]
+    public_key: str
+    signature: str
+
+
 class ErasureResult(ErasureExamination):
-    """An erasure, or with `dry_run` what it would do. With anything in `incomplete` it is to be repeated."""
+    """An erasure, or with `dry_run` what it would do. With anything in `incomplete` it is to be repeated.
+
+    `complete`: nothing of it can be read any more. False: `retained` says what stays in clear in the log.
+    """
 
     dry_run: bool
     deleted: Mapping[str, int]
@@ -96,6 +120,8 @@ class ErasureResult(ErasureExamination):
     cancelled_runs: NotRequired[list[str]]
     tier2_uncovered: NotRequired[UncoveredContent]
     incomplete: NotRequired[list[str]]
+    complete: NotRequired[bool]
+    receipt: NotRequired[ErasureReceipt]
 
 
 class KeysRewrapped(TypedDict):

@@ -157,6 +157,89 @@ class Routing(RoutingTable):
     generated_at: str
 
 
+class ConfigInstance(TypedDict):
+    """The program that answers. What the public view leaves out is absent."""
+
+    version: str
+    commit: NotRequired[str]
+    build_time: NotRequired[str]
+    url: NotRequired[str]
+
+
+class Feature(TypedDict):
+    """A feature; `backend` is that of the storage, for administrators."""
+
+    available: bool
+    backend: NotRequired[str]
+
+
+class OfferedProvider(TypedDict):
+    """A provider; `active`: it can be called."""
+
+    provider: str
+    active: bool
+
+
+class OfferedModel(TypedDict):
+    """A model of the plans and tiers; `selected`: a tier takes it now."""
+
+    provider: str
+    model: str
+    tiers: list[str]
+    active: bool
+    selected: bool
+
+
+class ConfigLimits(TypedDict):
+    """Bounds of requests and runs; 0: none."""
+
+    max_request_bytes: int
+    max_concurrent_runs: int
+    max_queue_depth: int
+    max_concurrent_runs_per_user: int
+
+
+class ConfigView(TypedDict):
+    """What this installation offers. `view` is public, authenticated or admin; the public one ends with `search`."""
+
+    generated_at: str
+    view: str
+    instance: ConfigInstance
+    features: dict[str, Feature]
+    providers: list[OfferedProvider]
+    models: list[OfferedModel]
+    search: tuple[()]
+    """Always empty: no search provider is routed."""
+    user_tiers: NotRequired[list[UserTier]]
+    limits: NotRequired[ConfigLimits]
+
+
+class Kept(TypedDict):
+    """Something that is kept; `max_age_ms` null: until it is deleted or erased."""
+
+    what: str
+    max_age_ms: int | None
+
+
+class RetentionView(TypedDict):
+    """What is deleted by age: modes are off, prune, or export and prune. `kept` has all that is kept, and how long."""
+
+    admin: bool
+    enabled: bool
+    interval_ms: int
+    defs_mode: str
+    defs_max_age_ms: int
+    defs_keep_last_n: int
+    chats_mode: str
+    chats_max_age_ms: int
+    chats_internal_max_age_ms: int
+    mem_mode: str
+    mem_max_age_ms: int
+    mem_content_mode: str
+    mem_content_max_age_ms: int
+    kept: list[Kept]
+
+
 class ModelStatus(TypedDict):
     """What calls and probes have shown of a model."""
 

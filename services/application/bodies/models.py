@@ -107,7 +107,9 @@ class MessageBody(Body):
     session_id: Id | None = Field(None, description="Ignored: the session is that of the path.")
     tenant_id: str | None = Field(None, description="Ignored: the tenant is that of the token.")
     user_id: Id | None = Field(None, description="Ignored: the user is that of the session.")
-    segments: list[SegmentBody] | None = Field(None, max_length=limits.SEGMENTS_MAX)
+    segments: list[SegmentBody] | None = Field(
+        None, max_length=limits.SEGMENTS_MAX, description="The parts of the request, each with its role."
+    )
     prompt: str | None = Field(None, description="Short for one trusted user text.")
     tools: list[Name] | None = Field(
         None,
@@ -119,7 +121,9 @@ class MessageBody(Body):
         max_length=limits.NAMES_MAX,
         description="null: the operator's list; []: no host; a list: the intersection.",
     )
-    web_search_filter: Literal["drop", "keep"] | None = None
+    web_search_filter: Literal["drop", "keep"] | None = Field(
+        None, description="Whether search results outside allowed_hosts are left out."
+    )
     agent_id: Id | None = Field(None, description="Handle of your choice; 409 agent_id_in_use while it is live.")
     user_tier: str | None = Field(None, max_length=limits.NAME_BYTES_MAX, description="Plan of the user.")
     user_bearer: str | None = Field(
@@ -139,8 +143,8 @@ class MessageBody(Body):
         description="Seconds of work after which the run fails, time paused or parked not counted; 0: the agent's.",
     )
     interactive: bool | None = Field(None, description="Park at the end of a turn instead of completing.")
-    sampling: SamplingBody | None = None
-    compaction: CompactionBody | None = None
+    sampling: SamplingBody | None = Field(None, description="Sampling parameters that differ from the agent's.")
+    compaction: CompactionBody | None = Field(None, description="Options of compaction that differ from the agent's.")
     output_schema: dict[str, Any] | None = Field(
         None,
         description="JSON Schema of the final answer, at most 64 KiB, an object at its top: the run ends with a record "
@@ -162,10 +166,12 @@ class MessageBody(Body):
 
 
 class EndHookBody(Body):
-    """What happens when a run has ended. {{run.final_text}}, {{run.id}} and {{run.status}} in texts are replaced."""
+    """What happens when a run has ended. {{run.final_text}}, {{run.result}}, {{run.id}} and {{run.status}} in texts are
+    replaced.
+    """
 
     kind: Literal["channel.publish", "memory.set", "http", "mcp.call"] = Field(
-        description="mcp.call is refused: there are no MCP clients."
+        description="mcp.call needs substrate:tenant."
     )
     on: Literal["completed", "failed", "cancelled", "any"] | None = Field(
         None, description="After which ends; completed if absent."
@@ -175,15 +181,15 @@ class EndHookBody(Body):
         None, description="memory.set: whose memory; global is the tenant's. All but user need substrate:tenant."
     )
     key: str | None = Field(None, description="memory.set: the key.")
+    server: Name | None = Field(None, description="mcp.call: name of the MCP server.")
+    tool: str | None = Field(None, description="mcp.call: name that the server gives the tool.")
+    args: dict[str, Any] | None = Field(None, description="mcp.call: its arguments.")
     url: str | None = Field(None, description="http: where the request is sent, signed, and retried for a day.")
     secret_env: str | None = Field(
         None,
         description="http: variable with the secret that signs; the block secrets gives it to tenants and hosts.",
     )
     payload: Any = Field(None, description="Any JSON of at most 64 KiB; of http by default status and final_text.")
-    server: str | None = None
-    tool: str | None = None
-    args: dict[str, Any] | None = None
 
 
 class RunBody(MessageBody):

@@ -14,7 +14,7 @@ from loomlog.services.application import limits
 from loomlog.services.application.answers.erasure import ErasureResult, KeysRewrapped, SubjectList, SubjectReport
 from loomlog.services.application.operations.fields import Reason
 from loomlog.services.core.access.rules import requires
-from loomlog.services.core.access.scopes import ADMIN
+from loomlog.services.core.access.scopes import ADMIN, TENANT
 from loomlog.services.core.operations import (
     PRINTABLE,
     AnyOperation,
@@ -31,7 +31,11 @@ TAG = Tag(name="Erasure", description="Encrypted content of a subject, and its e
 BODY_BYTES_MAX = 64 * 1024
 Tenant = Annotated[
     str,
-    Meta(max_length=limits.NAME_BYTES_MAX, pattern=PRINTABLE, description="Required: the tenant of the subject."),
+    Meta(
+        max_length=limits.NAME_BYTES_MAX,
+        pattern=PRINTABLE,
+        description="The tenant of the subject; administrators name it.",
+    ),
 ]
 
 
@@ -66,7 +70,7 @@ REPORT = Operation(
     summary="Report what an erasure of a subject covers.",
     input=ErasureSubject,
     output=SubjectReport,
-    access=requires(ADMIN),
+    access=requires(TENANT),
     effect=Effect.READ,
     tag=TAG,
     unavailable_code="log_unavailable",
@@ -77,17 +81,17 @@ LIST_SUBJECTS = Operation(
     summary="List the subjects of a tenant that have or had a key.",
     input=ErasureTenant,
     output=SubjectList,
-    access=requires(ADMIN),
+    access=requires(TENANT),
     effect=Effect.READ,
     tag=TAG,
     unavailable_code="log_unavailable",
 )
 ERASE = Operation(
     name="erasure.erase",
-    summary="Erase the encrypted content of a subject, with dry_run false and confirm; otherwise only report it.",
+    summary="Erase a subject, with dry_run false and confirm; otherwise only report what that would do.",
     input=ErasureErase,
     output=ErasureResult,
-    access=requires(ADMIN),
+    access=requires(TENANT),
     effect=Effect.WAIT,
     tag=TAG,
     unavailable_code="log_unavailable",

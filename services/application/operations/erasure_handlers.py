@@ -5,10 +5,11 @@ Nothing is erased unless dry_run is false and confirm repeats the subject.
 Before: services/application/dispatch.py. After: services/application/admin/erasure.py.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from loomlog.services.application.admin.erasure_json import erased_json, preview_json, report_json
 from loomlog.services.application.answers.erasure import ErasureResult, KeysRewrapped, SubjectList, SubjectReport
+from loomlog.services.application.dispatch import resolve_tenant
 from loomlog.services.application.operations import erasure as api
 from loomlog.services.core.operations import Answer, Call, Handlers, NoInput
 from loomlog.services.core.refusals import Refused
@@ -35,12 +36,12 @@ class ErasureHandlers:
     async def report(self, call: Call[api.ErasureSubject]) -> Answer[SubjectReport]:
         """Return what is stored of a subject."""
         asked = call.input
-        report = await self._application.erasure.report(call.principal, asked.tenant, asked.subject)
+        report = await self._application.erasure.report(call.principal, _tenant(call), asked.subject)
         return Answer(value=report_json(report))
 
     async def subjects(self, call: Call[api.ErasureTenant]) -> Answer[SubjectList]:
         """Return the subjects of a tenant."""
-        tenant = call.input.tenant
+        tenant = _tenant(call)
         subjects = await self._application.erasure.subjects(call.principal, tenant)
         return Answer(value={"tenant": tenant, "subjects": subjects})
 
@@ -48,13 +49,19 @@ class ErasureHandlers:
         """Erase the content of a subject, or return what that would do."""
         asked, erasing = call.input, self._application.erasure
         if asked.dry_run is not False:
-            return Answer(value=preview_json(await erasing.preview(call.principal, asked.tenant, asked.subject)))
+            return Answer(value=preview_json(await erasing.preview(call.principal, _tenant(call), asked.subject)))
         if asked.confirm != asked.subject:
             raise Refused("confirm_mismatch", "confirm must repeat the subject; nothing was erased")
-        erased = await erasing.erase(call.principal, asked.tenant, asked.subject, reason=asked.reason or "")
-        return Answer(value=erased_json(erased), positions=(erased.position,))
+        erased = await erasing.erase(call.principal, _tenant(call), asked.subject, reason=asked.reason or "")
+        return Answer(value=erased_json(erased, erasing.receipts), positions=erased.positions)
 
     async def rewrap(self, call: Call[NoInput]) -> Answer[KeysRewrapped]:
         """Encrypt the keys with the current installation key."""
         positions = await self._application.erasure.rewrap_keys(call.principal)
         return Answer(value={"wrapped": len(positions)}, positions=tuple(positions[-1:]))
+
+
+def _tenant(call: Call[Any]) -> str:
+    """Return the tenant that is meant: an administrator belongs to none, so it names one. Raises Refused."""
+    caller, named = call.principal, call.input.tenant
+    return named if caller.is_admin else resolve_tenant(caller, named)

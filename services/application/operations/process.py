@@ -12,17 +12,20 @@ from msgspec import Meta
 from loomlog.connectors.http.insights_report import InsightsReport
 from loomlog.services.application.answers.operators import (
     AgentDefinitionView,
+    ConfigView,
     Me,
     ModelAliasList,
     PresetContent,
     PresetList,
     ProviderModels,
     Resolver,
+    RetentionView,
     Routing,
     RunnableAgents,
 )
 from loomlog.services.application.log.json_types import HealthReport
 from loomlog.services.application.operations.fields import PROCESS_TAG
+from loomlog.services.application.operations.metrics import METRIC_OPERATIONS
 from loomlog.services.core.access.rules import ANY_CALLER, own_data, requires
 from loomlog.services.core.access.scopes import ADMIN, RUNS_READ, TENANT_READ
 from loomlog.services.core.operations import AnyOperation, Effect, Http, Input, McpTool, NoInput, Operation, Tag
@@ -186,6 +189,28 @@ GET_PRESET = Operation(
     unavailable_code=UNAVAILABLE,
     http=(Http(route="GET /v1/_presets/{name}", id="get_preset", takes_tenant=False),),
 )
+GET_CONFIG = Operation(
+    name="installation.get_config",
+    summary="Show what this installation offers: features, providers, models, plans and limits.",
+    input=NoInput,
+    output=ConfigView,
+    access=ANY_CALLER,
+    effect=Effect.READ,
+    tag=PROCESS_TAG,
+    unavailable_code=UNAVAILABLE,
+    http=(Http(route="GET /v1/config", id="get_config", takes_tenant=False, opens_with_public_config=True),),
+)
+GET_RETENTION = Operation(
+    name="installation.get_retention",
+    summary="Show what is kept how long.",
+    input=NoInput,
+    output=RetentionView,
+    access=requires(TENANT_READ),
+    effect=Effect.READ,
+    tag=PROCESS_TAG,
+    unavailable_code=UNAVAILABLE,
+    http=(Http(route="GET /v1/_retention", id="get_retention", takes_tenant=False),),
+)
 PROCESS_OPERATIONS: tuple[AnyOperation, ...] = (
     GET_CALLER,
     GET_INSIGHTS,
@@ -199,4 +224,7 @@ PROCESS_OPERATIONS: tuple[AnyOperation, ...] = (
     GET_RUNNABLE_AGENT,
     LIST_PRESETS,
     GET_PRESET,
+    GET_CONFIG,
+    GET_RETENTION,
+    *METRIC_OPERATIONS,
 )

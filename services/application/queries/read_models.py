@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from loomlog.connectors.errors import ConnectorError, Permanent, Transient
 from loomlog.connectors.storage.postgres import PostgresReader
-from loomlog.projections import audit, interrupts, run_queries, transcript, usage
+from loomlog.projections import audit, interrupts, newest_frames, run_queries, transcript, usage
 from loomlog.projections.audit import AuditRow
 from loomlog.projections.engine import cursors, lag
 from loomlog.projections.engine.cursors import CursorRow
@@ -21,6 +21,7 @@ from loomlog.projections.engine.lag import Progress
 from loomlog.projections.engine.positions import WaitResult
 from loomlog.projections.frames.frame import FrameMemory
 from loomlog.projections.interrupts import InterruptFilter, InterruptPage, InterruptRow
+from loomlog.projections.newest_frames import FrameFilter, FramePage
 from loomlog.projections.run_queries import ActiveRuns, LiveRun, RunCounts, RunFilter, RunPage
 from loomlog.projections.runs import RunRow
 from loomlog.projections.tables import EVERY_TENANT, Scope
@@ -48,6 +49,9 @@ class ReadModels(Protocol):
     async def audit_row(self, scope: Scope, run_id: str) -> AuditRow | None: ...
     async def transcript(self, scope: Scope, session_id: str, *, limit: int, after: str = "") -> TranscriptPage: ...
     async def frames(self, scope: Scope, run_id: str, *, from_seq: int, limit: int) -> list[TranscriptRow]: ...
+    async def newest_frames(
+        self, scope: Scope, criteria: FrameFilter, *, limit: int, offset: int, after: str
+    ) -> FramePage: ...
     async def follow_from(self, scope: Scope, run_id: str) -> tuple[RunRow, FrameMemory] | None: ...
     async def interrupt(self, scope: Scope, run_id: str, interrupt_id: str) -> InterruptRow | None: ...
     async def interrupts(
@@ -121,6 +125,12 @@ class SqlReadModels:
     async def frames(self, scope: Scope, run_id: str, *, from_seq: int, limit: int) -> list[TranscriptRow]:
         asked = transcript.frames_of_run(self._reader, scope, run_id, from_seq=from_seq, limit=limit)
         return await self._query("the frames of a run", asked)
+
+    async def newest_frames(
+        self, scope: Scope, criteria: FrameFilter, *, limit: int, offset: int, after: str
+    ) -> FramePage:
+        asked = newest_frames.newest_frames(self._reader, scope, criteria, limit=limit, offset=offset, after=after)
+        return await self._query("the newest frames", asked)
 
     async def follow_from(self, scope: Scope, run_id: str) -> tuple[RunRow, FrameMemory] | None:
         return await self._query("a run to follow", transcript.read_stream_start(self._reader, scope, run_id))

@@ -9,12 +9,14 @@ Before: a transport. After: read_models.py.
 
 import base64
 import binascii
+import dataclasses
 import re
 from dataclasses import dataclass
 
 import orjson
 
 from loomlog.connectors.crypto.content_encryption import key_ids_in
+from loomlog.projections.newest_frames import FrameFilter, FramePage
 from loomlog.projections.run_queries import ActiveRuns, RunCounts, RunFilter
 from loomlog.projections.runs import RunRow
 from loomlog.projections.tables import EVERY_TENANT, InvalidPageToken, Scope
@@ -115,11 +117,12 @@ class RunQueries:
         (services/application/runs/run_target.py), and otherwise any row, however old. So a command to a live run does
         not wait for the read models.
         """
-        target = await self._find_target(caller, run_id)
+        target = await self.visible_target(caller, run_id)
         require_control(caller, ResourceOwner(tenant=target.tenant, user_id=target.user_id))
         return target
 
-    async def _find_target(self, caller: Caller, run_id: str) -> CommandTarget:
+    async def visible_target(self, caller: Caller, run_id: str) -> CommandTarget:
+        """Return a target as `run_target`, of a run that the caller may only see. Raises Refused(not_found)."""
         _check_id("not_found", "run", run_id)
         known = self._known_target(caller, run_id)
         if known is not None:
@@ -253,15 +256,30 @@ class RunQueries:
         rows = await self._sources.content.decrypt_transcript(page.rows)
         return Transcript(session_id=session_id, newest=newest, rows=rows, next=page.next, runs_before=page.runs_before)
 
+    async def newest_frames(
+        self, scope: Scope, criteria: FrameFilter, *, limit: int, offset: int, after: str
+    ) -> FramePage:
+        """Return the stored frames of a tenant or of all, newest first. Raises Refused(bad_request)."""
+        _check_cursor(after)
+        await self._barrier.wait_for_own_writes(None)
+        try:
+            page = await self._projection.newest_frames(scope, criteria, limit=limit, offset=offset, after=after)
+        except InvalidPageToken as error:
+            raise bad_request(f"cursor: {error}") from error
+        return dataclasses.replace(page, rows=await self._sources.content.decrypt_transcript(page.rows))
+
     async def stream(self, caller: Caller, run_id: str, *, after: int = -1) -> RunStream:
         """Return the frames of a run after position `after`, then live ones; ids first. Raises
         Refused(not_found).
         """
         require_scope(caller, RUNS_READ)
         _check_id("not_found", "run", run_id)
+        was_seen = self._started_event(caller, run_id) is not None
         lag = await self._barrier.wait_for_own_writes(self._sources.partition_of(run_id))
         row = await self._projection.run(scope_of(access_filter(caller)), run_id)
-        if row is None and (started := self._started_event(caller, run_id)) is not None:
+        # Without a row although the read models have passed its start, the run is erased.
+        is_new = row is None and (lag > 0 or not was_seen)
+        if is_new and (started := self._started_event(caller, run_id)) is not None:
             tenant, event = started
             return self._open_stream(tenant, run_id, event.session_id, event.agent_id, after)
         row = _require_visible(caller, row, lag, "not_found", f"there is no run {run_id}")
@@ -270,9 +288,12 @@ class RunQueries:
     async def session(self, caller: Caller, session_id: str) -> SessionHead:
         """Return what a further run of the session needs. Raises Refused: not_found, content_erased."""
         _check_id("not_found", "session", session_id)
+        first_run = f"r_{session_id[2:]}"
+        was_seen = self._started_event(caller, first_run) is not None
         lag = await self._barrier.wait_for_own_writes(self._sources.partition_of(session_id))
         newest = await self._newest_run(caller, session_id)
-        if newest is None and (started := self._started_event(caller, f"r_{session_id[2:]}")) is not None:
+        is_new = newest is None and (lag > 0 or not was_seen)
+        if is_new and (started := self._started_event(caller, first_run)) is not None:
             tenant, event = started
             owner = ResourceOwner(tenant=tenant, user_id=event.user_id, is_foreign=is_foreign_event(event))
             return SessionHead(owner=owner, agent=event.definition.name, user_tier=event.options.user_tier, newest=None)

@@ -1,8 +1,8 @@
 """Calls of runs that wait for the approval of people: lists, decisions, and trials of rules on recorded runs.
 
 A decision is a command like any other (control.py): in the log first, then decided by the owner of the run, which alone
-knows who is asked, how many have approved, and whether the call still waits. Who may approve is what the rule says; the
-scopes that the caller holds go with the command.
+knows who is asked, how many have approved, and whether the call still waits. Who may approve is what the rule says, in
+runs of isolated users too; the scopes that the caller holds go with the command.
 
 Before: a transport. After: services/core/run/interrupts/approvals.py.
 """
@@ -25,8 +25,15 @@ from loomlog.services.application.queries.read_models import scope_of
 from loomlog.services.application.queries.read_your_writes import not_yet_error
 from loomlog.services.application.runs.control import already_ended
 from loomlog.services.application.runs.interrupts import parse_statuses
-from loomlog.services.application.runs.run_target import CommandTarget
-from loomlog.services.core.access.decide import Caller, access_filter, held_scopes
+from loomlog.services.application.runs.run_target import CommandTarget, RunTarget
+from loomlog.services.core.access.decide import (
+    AccessFilter,
+    Caller,
+    ResourceOwner,
+    access_filter,
+    can_see,
+    held_scopes,
+)
 from loomlog.services.core.access.scopes import SCOPES
 from loomlog.services.core.approvals.evaluation import CallFacts, CompiledPolicy, parse_call_arguments
 from loomlog.services.core.operations import Answer, Call, Handlers
@@ -66,8 +73,9 @@ class ApprovalHandlers:
         """Return the approvals that the caller may see."""
         caller, asked, sources = call.principal, call.input, self._application.sources
         allowed = access_filter(caller)
+        user = allowed.user_id or ""
         criteria = InterruptFilter(
-            kind=APPROVAL, statuses=parse_statuses(asked.status), run_id=asked.run_id, user_id=allowed.user_id or ""
+            kind=APPROVAL, statuses=parse_statuses(asked.status), run_id=asked.run_id, user_id=user, approver=user
         )
         await sources.barrier.wait_for_own_writes(None)
         try:
@@ -82,8 +90,7 @@ class ApprovalHandlers:
 
     async def show(self, call: Call[api.ApprovalNamed]) -> Answer[api.Approval]:
         """Return one approval."""
-        run = await self._application.queries.visible_run(call.principal, call.input.run_id)
-        row = await self._row(run.tenant, call.input.run_id, call.input.approval_id)
+        row = await self._visible_row(call.principal, call.input.run_id, call.input.approval_id)
         if row is None:
             raise _unknown(call.input.run_id, call.input.approval_id)
         (row,) = await self._application.sources.content.decrypt_interrupts([row])
@@ -107,8 +114,7 @@ class ApprovalHandlers:
         arguments_sha256: str = "",
     ) -> Answer[api.ApprovalVoted]:
         asked, caller, control = call.input, call.principal, self._application.control
-        target = await self._application.queries.run_target(caller, asked.run_id)
-        await self._check_pending(target, asked.run_id, asked.approval_id)
+        target = await self._target(caller, asked.run_id, asked.approval_id)
         seal = await self._application.sources.content.encryptor_for(target.tenant, target.user_id)
         command = GiveApproval(
             envelope=control.envelope(caller, target),
@@ -135,23 +141,33 @@ class ApprovalHandlers:
         value = api.ApprovalVoted(approval_id=asked.approval_id, status=status, approvals=approvals)
         return Answer(value=value, positions=(control.position(item),))
 
-    async def _check_pending(self, target: CommandTarget, run_id: str, approval_id: str) -> None:
-        """Raise Refused when the read models show that the approval has ended or does not exist."""
-        row = await self._row(target.tenant, run_id, approval_id)
-        if row is not None and row.kind == APPROVAL and row.status != PENDING:
+    async def _target(self, caller: Caller, run_id: str, approval_id: str) -> CommandTarget:
+        """Return where the decision goes. Raises Refused when the approval has ended or does not exist."""
+        row = await self._visible_row(caller, run_id, approval_id)
+        if row is None:
+            target = await self._application.queries.visible_target(caller, run_id)
+            if target.status != "running":
+                raise _unknown(run_id, approval_id)
+            return target  # its owner may know the approval already
+        if row.status != PENDING:
             raise Refused("approval_closed", f"the approval {approval_id} is {row.status} already")
-        if row is None and target.status != "running":
-            raise _unknown(run_id, approval_id)
+        return RunTarget(run_id=run_id, tenant=row.tenant, user_id=row.user_id or "", agent_id=row.agent_id or "")
 
-    async def _row(self, tenant: str, run_id: str, approval_id: str) -> InterruptRow | None:
+    async def _visible_row(self, caller: Caller, run_id: str, approval_id: str) -> InterruptRow | None:
+        """Return an approval of a run that the caller may see, or that names the caller; None: there is none."""
         sources = self._application.sources
-        if not ID_PATTERN.match(approval_id):
+        if not (ID_PATTERN.match(run_id) and ID_PATTERN.match(approval_id)):
             raise _unknown(run_id, approval_id)
         lag = await sources.barrier.wait_for_own_writes(sources.partition_of(run_id))
-        row = await sources.projection.interrupt(tenant, run_id, approval_id)
+        scope = scope_of(AccessFilter(tenant=access_filter(caller).tenant, user_id=None))
+        row = await sources.projection.interrupt(scope, run_id, approval_id)
         if row is None and lag:
             raise not_yet_error(_unknown(run_id, approval_id).message, lag)
-        return row if row is None or row.kind == APPROVAL else None
+        if row is None or row.kind != APPROVAL:
+            return None
+        owner = ResourceOwner(tenant=row.tenant, user_id=row.user_id or "")
+        is_named = any(caller.subject in group["subjects"] for group in _verdict_of(row).get("groups", ()))
+        return row if is_named or can_see(caller, owner) else None
 
     # --- trials ------------------------------------------------------------------------------------------------------
 
@@ -247,8 +263,7 @@ def trial(rules: CompiledPolicy, events: list[EventView]) -> list[api.TestedCall
 
 def approval_of(row: InterruptRow, caller: Caller) -> api.Approval:
     """Return what is shown of an approval, decrypted."""
-    terms = orjson.loads(row.terms or "{}")
-    verdict = terms.get("verdict", {})
+    terms, verdict = orjson.loads(row.terms or "{}"), _verdict_of(row)
     groups = [
         api.ApproverGroupRow(
             subjects=list(group["subjects"]),
@@ -260,7 +275,8 @@ def approval_of(row: InterruptRow, caller: Caller) -> api.Approval:
     ]
     number = row.approver_group or 0
     asked = groups[number] if number < len(groups) else None
-    may_approve = asked is not None and (
+    is_requester = bool(verdict.get("not_requester")) and row.user_id == caller.subject
+    may_approve = (asked is not None and not is_requester) and (
         caller.subject in asked.subjects or not held_scopes(caller).isdisjoint(asked.scopes)
     )
     votes = [
@@ -294,6 +310,11 @@ def approval_of(row: InterruptRow, caller: Caller) -> api.Approval:
         expires_at=format_rfc3339(row.expires_at_ms or 0),
         ended_at=format_rfc3339(row.ended_at_ms) if row.ended_at_ms else None,
     )
+
+
+def _verdict_of(row: InterruptRow) -> dict[str, Any]:
+    verdict: dict[str, Any] = orjson.loads(row.terms or "{}").get("verdict", {})
+    return verdict
 
 
 def _unknown(run_id: str, approval_id: str) -> Refused:

@@ -115,7 +115,8 @@ class InterruptActions:
         if allowed.user_id is not None:
             if user_id not in ("", allowed.user_id):
                 raise Refused("not_found", f"there is no user {user_id}")
-            interrupt_filter = replace(interrupt_filter, user_id=allowed.user_id)
+            approver = "" if user_id else allowed.user_id
+            interrupt_filter = replace(interrupt_filter, user_id=allowed.user_id, approver=approver)
         await self._sources.barrier.wait_for_own_writes(None)
         return await self._list(allowed, interrupt_filter, limit=limit, after=after)
 

@@ -32,7 +32,7 @@ from loomlog.schemas.ids import ID_PATTERN
 from loomlog.schemas.records import Secretive, replace
 from loomlog.services.application import limits
 from loomlog.services.application.errors import bad_request
-from loomlog.services.core.access.scopes import CHANNEL_PUBLISH, MEMORY_WRITE
+from loomlog.services.core.access.scopes import CHANNEL_PUBLISH, MEMORY_WRITE, TENANT
 from loomlog.services.core.refusals import Refused
 from loomlog.services.core.run.limits import AGENT_NAME, AUTO_PCT, KEEP_LAST_MAX, TARGET_PCT
 
@@ -212,12 +212,12 @@ def request_digest(request: RunRequest) -> str:
 
 def hook_scopes(request: RunRequest) -> frozenset[str]:
     """Return the scopes of access that the hooks of a checked request need, besides that of the run."""
-    needed = {
-        CHANNEL_PUBLISH if hook["kind"] == "channel.publish" else MEMORY_WRITE
+    scopes = {"channel.publish": CHANNEL_PUBLISH, "memory.set": MEMORY_WRITE, "mcp.call": TENANT}
+    return frozenset(
+        scopes[hook["kind"]]
         for hook in request.on_complete
-        if hook["kind"] == "channel.publish" or (hook["kind"] == "memory.set" and hook["scope"] != "user")
-    }
-    return frozenset(needed)
+        if hook["kind"] in scopes and not (hook["kind"] == "memory.set" and hook["scope"] == "user")
+    )
 
 
 def hook_channels(request: RunRequest) -> Sequence[str]:

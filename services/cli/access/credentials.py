@@ -35,11 +35,16 @@ credentials_app = typer.Typer(
 )
 
 
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Its name, as in $cred:NAME.")]
+Scope = Annotated[str, typer.Option("--scope", help="tenant, user or agent: whose it is.")]
+ScopeId = Annotated[str, typer.Option("--scope-id", help="Subject of the user, or name of the agent.")]
+
+
 @credentials_app.command("set")
 def set_credential(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name, as in $cred:NAME.")],
-    scope: Annotated[str, typer.Option("--scope", help="tenant, user or agent: whose it is.")] = "tenant",
-    scope_id: Annotated[str, typer.Option("--scope-id", help="Subject of the user, or name of the agent.")] = "",
+    name: Name,
+    scope: Scope = "tenant",
+    scope_id: ScopeId = "",
     copy_from_env: Annotated[
         str, typer.Option("--copy-from-env", metavar="NAME", help="Variable with the value; without: standard input.")
     ] = "",
@@ -61,6 +66,24 @@ def set_credential(
     console().print(Text.assemble((name, NAME), f" is stored for the {scope}", ("  event ", DIM), answer.position))
 
 
+@credentials_app.command("rm")
+def remove(
+    name: Name,
+    scope: Scope = "tenant",
+    scope_id: ScopeId = "",
+    tenant: Tenant = "",
+    key: IdempotencyKey = "",
+    as_json: Json = False,
+) -> None:
+    """Remove a credential with its value."""
+    body = {"op": "delete", "name": name, "scope": scope, **({"scope_id": scope_id} if scope_id else {})}
+    answer = run(_send(body, tenant, key or str(uuid.uuid4())))
+    if as_json:
+        print_json({**answer.value, "position": answer.position or None})
+        return
+    console().print(Text.assemble((name, NAME), " is removed" if answer.value["deleted"] else " was not there"))
+
+
 async def _send(body: dict[str, str], tenant: str, key: str) -> ApiResponse:
     params = {"tenant": tenant} if tenant else {}
     with explain_pending(key):
@@ -71,7 +94,6 @@ async def _send(body: dict[str, str], tenant: str, key: str) -> ApiResponse:
 for _name, _operation in (
     ("ls", api.LIST_CREDENTIALS),
     ("show", api.GET_CREDENTIAL),
-    ("rm", api.DELETE_CREDENTIAL),
     ("rewrap", api.REWRAP_CREDENTIALS),
 ):
     credentials_app.command(_name, help=_operation.summary)(operation_command(_operation))

@@ -42,11 +42,11 @@ subjects_app = typer.Typer(
     cls=CommandGroup, no_args_is_help=True, help="Subjects with encrypted content, and erasing a subject."
 )
 Subject = Annotated[str, typer.Argument(metavar="SUBJECT", help="A user_id, or (tenant) for runs that name no user.")]
-Tenant = Annotated[str, typer.Option("--tenant", help="The tenant of the subject.")]
+Tenant = Annotated[str, typer.Option("--tenant", help="The tenant of the subject; administrators name it.")]
 
 
 @subjects_app.command("ls")
-def list_subjects(tenant: Tenant, as_json: Json = False) -> None:
+def list_subjects(tenant: Tenant = "", as_json: Json = False) -> None:
     """List every subject of a tenant that has or had a key."""
     listing = run(_get({"tenant": tenant}))
     if as_json:
@@ -57,7 +57,7 @@ def list_subjects(tenant: Tenant, as_json: Json = False) -> None:
 
 
 @subjects_app.command("show")
-def show_subject(subject: Subject, tenant: Tenant, as_json: Json = False) -> None:
+def show_subject(subject: Subject, tenant: Tenant = "", as_json: Json = False) -> None:
     """Show what is stored about a subject, and how much of it can be erased."""
     report = run(_get({"tenant": tenant, "subject": subject}))
     if as_json:
@@ -69,13 +69,14 @@ def show_subject(subject: Subject, tenant: Tenant, as_json: Json = False) -> Non
 @subjects_app.command("erase")
 def erase_subject(
     subject: Subject,
-    tenant: Tenant,
+    tenant: Tenant = "",
     reason: Annotated[str, typer.Option("--reason", help="Why; it is kept for ever. Needed with --confirm.")] = "",
     confirm: Annotated[str, typer.Option("--confirm", help="The subject again; without it nothing is erased.")] = "",
     as_json: Json = False,
 ) -> None:
     """Cancel the live runs of a subject, make its content permanently unreadable everywhere and delete its memory.
-    Exits 1 when some of it is stored as plaintext and stays readable, or could not be deleted yet.
+    Afterwards its sessions are in no view. Exits 1 when some of it stays in plaintext in the log, or could not be
+    deleted yet.
     """
     if confirm and not reason:
         raise UsageError("--reason WHY is required; it is stored with the erasure as part of its proof.")
@@ -88,23 +89,25 @@ def erase_subject(
     if as_json:
         print_json({**result, "position": answer.position or None})
     else:
-        _print_erasure(subject, tenant, answer, in_clear)
+        _print_erasure(subject, answer, in_clear)
     if in_clear or result.get("incomplete"):
         raise typer.Exit(FAILED)
 
 
-def _print_erasure(subject: str, tenant: str, answer: ApiResponse, in_clear: int) -> None:
+def _print_erasure(subject: str, answer: ApiResponse, in_clear: int) -> None:
     out, result = console(), answer.value
     if result["dry_run"]:
         out.print(Text(f"Nothing was erased. To do it: --reason WHY --confirm {subject}", style=WARNING))
     else:
-        deleted = result["deleted"]
-        did = f"{pluralize(deleted['keys'], 'key')}, {pluralize(deleted['frames'], 'text')} unreadable"
-        text = f"{subject} of {tenant} is erased: {did}"
+        deleted, who = result["deleted"], f"{subject} of {result['tenant']}"
+        did = f"{pluralize(deleted.get('keys', 0), 'key')}, {pluralize(deleted['frames'], 'text')} unreadable"
+        if "chats" in deleted:
+            did += f", {pluralize(deleted['chats'], 'session')} gone from every view"
+        text = f"{who} is erased: {did}"
         if result.get("incomplete"):
-            text = f"{subject} of {tenant} is not erased completely, repeat it. Done: {did}"
+            text = f"{who} is not erased completely, repeat it. Done: {did}"
         if in_clear:
-            text = f"{subject} of {tenant} is not erased: {pluralize(in_clear, 'text')} can still be read. Done: {did}"
+            text = f"{who} is not erased: {pluralize(in_clear, 'text')} can still be read. Done: {did}"
         style = ERROR if in_clear or result.get("incomplete") else SUCCESS
         out.print(Text.assemble((text, style), ("  event ", DIM), answer.position))
         if memory := _memory_text(deleted):
@@ -119,7 +122,7 @@ def _print_erasure(subject: str, tenant: str, answer: ApiResponse, in_clear: int
 
 
 @subjects_app.command("proof")
-def prove_erasure(subject: Subject, tenant: Tenant, as_json: Json = False) -> None:
+def prove_erasure(subject: Subject, tenant: Tenant = "", as_json: Json = False) -> None:
     """Show that no content of a subject can be read, and where its erasure is recorded. Exits 1 when content can be
     read.
     """
@@ -129,7 +132,7 @@ def prove_erasure(subject: Subject, tenant: Tenant, as_json: Json = False) -> No
     if as_json:
         print_json({**report, "erased": is_erased, "readable": readable})
     elif not report["known"]:
-        _print_unknown(subject, tenant)
+        _print_unknown(subject, report["tenant"])
     else:
         out = console()
         _print_erasures(report)
@@ -149,7 +152,8 @@ def _is_readable(report: Mapping[str, Any]) -> bool:
     never_erased = bool(report["tier1_covered"]["total"] and not report["erasures"])
     in_clear, rest = report["tier2_uncovered"]["total"], report["tier3_residue"]["truncated"]
     in_memory = any(report["tier1_covered"]["counts"].get(name) for name in REMOVED_FROM_MEMORY)
-    return bool(has_key or never_erased or in_clear or rest or in_memory or report["errors"])
+    in_log = any(erasure.get("in_clear") for erasure in report["erasures"])
+    return bool(has_key or never_erased or in_clear or in_log or rest or in_memory or report["errors"])
 
 
 def _print_erasures(report: Mapping[str, Any]) -> None:
@@ -164,6 +168,8 @@ def _print_erasures(report: Mapping[str, Any]) -> None:
         for key_id in keys or ["no key"]:
             text = f" erased {erasure['at']} by {erasure['by']}{why}"
             console().print(Text.assemble((key_id, NAME), text, ("  event ", DIM), erasure["position"]))
+        if erasure.get("in_clear"):
+            console().print(Text("  its rows and blobs are gone; texts of it stay in clear in the log", style=WARNING))
 
 
 def _print_unknown(subject: str, tenant: str) -> None:
@@ -222,12 +228,12 @@ def _print_problems(report: Mapping[str, Any]) -> None:
 
 async def _get(params: Mapping[str, str]) -> Any:
     async with open_api() as api:
-        return await api.get(PATH, dict(params))
+        return await api.get(PATH, {name: value for name, value in params.items() if value})
 
 
 async def _post(tenant: str, body: Mapping[str, Any]) -> ApiResponse:
     async with open_api() as api:
-        return await api.post(f"{PATH}?tenant={quote_segment(tenant)}", body)
+        return await api.post(f"{PATH}?tenant={quote_segment(tenant)}" if tenant else PATH, body)
 
 
 async def _rewrap() -> ApiResponse:

@@ -59,4 +59,5 @@ def _export(folder: Path) -> None:
     out = console()
     out.print(Text.assemble(f"{count} files of the web page are in ", (str(folder), NAME), "."))
     out.print("Serve that folder, and ui/index.html for every other path below /ui. The API has to be at the same")
-    out.print("origin: pass on /v1/, /ui/session, /ui/logout and /ui/login-config.json to it (docs/INSTALL.md).")
+    out.print("origin: pass on /v1/, /ui/session, /ui/sign-in, /ui/logout and /ui/login-config.json to it")
+    out.print("(docs/INSTALL.md).")

@@ -18,7 +18,6 @@ from loomlog.connectors.configuration.expansion import THIRD_PARTY_NAMES
 from loomlog.connectors.configuration.layers import MAX_FILE_BYTES
 from loomlog.connectors.configuration.markdown_files import read_text
 from loomlog.connectors.configuration.storable_text import describe_text_problem
-from loomlog.connectors.configuration.unsupported_keys import UNSUPPORTED_BLOCKS
 from loomlog.connectors.crypto.secret_patterns import redact_secrets
 from loomlog.services.cli.claude_code.entries import Entry, Note, Skipped, Unusable, require_no_secret_reference
 
@@ -105,8 +104,6 @@ def _read_server(name: str, server: Any, source: str) -> Entry:
         **{key: texts.convert_map(key, server[key]) for key in ("env", "headers") if server.get(key)},
     }
     notes = [*texts.notes, *(Note(field=key, hint="no equivalent") for key in server.keys() - MAPPED_KEYS)]
-    if BLOCK in UNSUPPORTED_BLOCKS:
-        notes.append(Note(field=BLOCK, hint="is written and has no effect yet: MCP is not in this version"))
     return Entry(block=BLOCK, name=name, source=source, value=value, notes=tuple(notes))
 
 

@@ -127,6 +127,16 @@ def print_diff(out: Console, changes: Iterable[Mapping[str, Any]], indent: str =
             out.print(Text(f"{indent}{INDENT}{line}", style=style))
 
 
+def print_output_change(out: Console, change: Mapping[str, Any] | None) -> None:
+    """Print what a change of the output schema means to those who read the records."""
+    if change is None:
+        return
+    style = ERROR if change["kind"] == "breaking" else SUCCESS
+    out.print(Text.assemble("the change of the output schema is ", (change["kind"], style)))
+    for reason in change["reasons"]:
+        out.print(Text(f"{INDENT}{reason}"))
+
+
 def _diff_lines(change: Mapping[str, Any]) -> Iterator[str]:
     hunks = change.get("diff")
     if hunks:

@@ -19,6 +19,7 @@ from loomlog.services.cli.definitions.definition_text import (
     print_diff,
     print_history,
     print_lineage,
+    print_output_change,
     print_version,
     tenant_name,
 )
@@ -144,6 +145,7 @@ def diff(
     out = console()
     out.print(Text(f"{answer['from'] or 'nothing'} -> {answer['to'] or 'nothing'}", style=DIM))
     print_diff(out, answer["changes"])
+    print_output_change(out, answer.get("output_change"))
     if not answer["changes"]:
         out.print("No difference.")
 

@@ -15,6 +15,7 @@ import httpx
 from loomlog.connectors import client
 from loomlog.connectors.client.errors import api_error_class
 from loomlog.connectors.client.http import (
+    CLI_AGENT,
     CONNECT_TIMEOUT_S,
     RESPONSE_TIMEOUT_S,
     ApiResponse,
@@ -50,6 +51,10 @@ class ApiUnreachable(client.Unreachable, Unreachable):
 
 class ApiClient(HttpClient):
     """The API of this installation: `async with ApiClient(base_url, token) as api`."""
+
+    def __init__(self, base_url: str, token: str = "", *, transport: httpx.AsyncBaseTransport | None = None) -> None:
+        super().__init__(base_url, token, transport=transport)
+        self.http.headers["User-Agent"] = CLI_AGENT
 
     async def send_file(
         self, path: str, file: Path, *, timeout_s: float, params: Mapping[str, str | int] | None = None
@@ -96,7 +101,8 @@ class ApiClient(HttpClient):
         if status == 401:
             hint = "the token is unknown" if self.token else "a token is required"
             return UsageError(
-                f"The API at {self.base_url} refused access: {hint}. Set LOOMLOG_TOKEN (or LOOMLOG_AUTH_TOKEN)."
+                f"The API at {self.base_url} refused access: {hint}. Set LOOMLOG_TOKEN (or LOOMLOG_AUTH_TOKEN), or use "
+                "`loomlog login`."
             )
         kind = ApiUnavailable if api_error_class(status, code) is client.ApiUnavailable else ApiError
         kind = ApiNotFound if status in (404, 410) or code == "unknown_agent" else kind

@@ -1,4 +1,4 @@
-"""`loomlog audit verify` and `loomlog audit keygen`: verifying that the log is what was written and signed.
+"""`loomlog audit`: verifying that the log is what was written and signed; who did what is in acts.py.
 
     loomlog audit verify                      everything, against the auditor's signed checkpoints
     loomlog audit verify --run RUN            the chain of that run or aggregate and the checkpoints that cover it
@@ -45,13 +45,15 @@ from loomlog.services.application.log.records import CHANNEL_TOPIC, ENTITY_TOPIC
 from loomlog.services.application.log.verifier import LogSources, LogVerifier, VerificationRequest
 from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import FAILED, Unreachable, UsageError
+from loomlog.services.cli.log.acts import list_acts
 from loomlog.services.cli.settings import CLIENT_ID, CliSettings, load_cli_settings
 from loomlog.services.cli.terminal.audit_text import print_reports
 from loomlog.services.cli.terminal.output import console, print_json
 from loomlog.services.cli.terminal.times import parse_since
 from loomlog.services.core.audit.verify import VerificationReport
 
-audit_app = typer.Typer(help="Is the log what was written and signed?", no_args_is_help=True)
+audit_app = typer.Typer(help="Who did what, and is the log what was written and signed?", no_args_is_help=True)
+audit_app.command("acts")(list_acts)
 
 
 @audit_app.command("verify")

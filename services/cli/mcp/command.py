@@ -3,6 +3,7 @@
     loomlog mcp                     on standard input and output, over the API of this installation
     loomlog mcp --upstream URL      over that of another one
     loomlog mcp install             what to add to Claude Code and other clients
+    loomlog mcp servers ls          servers of others, whose tools agents use
 
 Before: services/cli/main.py. After: thin_client.py.
 """
@@ -16,6 +17,7 @@ import typer
 
 from loomlog.services.cli.commands import CommandGroup, run
 from loomlog.services.cli.errors import UsageError
+from loomlog.services.cli.mcp.servers import servers_app
 from loomlog.services.cli.runs.runs import Json
 from loomlog.services.cli.settings import load_cli_settings
 from loomlog.services.cli.terminal.output import console, print_json
@@ -25,6 +27,7 @@ mcp_app = typer.Typer(
     invoke_without_command=True,
     help="Serve MCP on standard input and output, over the API: for editors and assistants.",
 )
+mcp_app.add_typer(servers_app, name="servers")
 TOKEN = "LOOMLOG_TOKEN"
 TRANSPORTS = ("stdio", "http")
 

@@ -5,6 +5,7 @@
 Messages are sent side by side from the first one, so a run that is waited for holds up nothing. A connection that
 breaks is made again after 0, 0.5, 1, 2 and 4 seconds, and the message sent again under the Idempotency-Key that it had,
 so that nothing is done twice. A session that the API no longer knows is begun again with the client's first message.
+The client's answers to questions are passed on, and so is a cancel.
 
 Before: command.py. After: services/api/mcp/endpoint.py.
 """
@@ -27,6 +28,8 @@ SESSION = "mcp-session-id"
 PARSE_ERROR, UNREACHABLE = -32700, -32000
 RETRIED = frozenset({502, 503, 504})
 """Statuses of an API that starts, stops or is not reached; whatever it says, the message may be sent again."""
+NAMED_BY = {"tools/call": "name", "tasks/get": "taskId", "tasks/update": "taskId", "tasks/cancel": "taskId"}
+"""Parameter that the header Mcp-Name repeats, by method."""
 Write = Callable[[bytes], None]
 
 
@@ -49,6 +52,8 @@ class ThinClient:
         self._began = asyncio.Event()
         self._beginning = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._under_way: dict[str | int, asyncio.Task[None]] = {}
+        """Requests without a session, by their ids."""
 
     async def run(self, lines: BinaryIO) -> None:
         """Pass on the lines until the input ends, and let what is under way end."""
@@ -57,7 +62,7 @@ class ThinClient:
                 task = asyncio.get_running_loop().create_task(self.pass_on(line))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
-        await asyncio.gather(*self._tasks)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def pass_on(self, line: bytes) -> None:
         """Pass one message on, and write what comes back."""
@@ -73,6 +78,8 @@ class ThinClient:
             if message.get("method") == "initialize":
                 self._hello = message
                 await self._begin(message, is_told=True)
+            elif message.get("method") == "notifications/cancelled":
+                await self._cancel(message)
             elif "id" in message:
                 await self._request(message)
         except httpx.HTTPError as error:
@@ -90,8 +97,28 @@ class ThinClient:
             if is_told:
                 self._write(_as_message(response))
 
+    async def _cancel(self, message: dict[str, Any]) -> None:
+        """Cancel a request: one without a session by leaving its answer, any other by telling the API."""
+        params = message.get("params")
+        named = params.get("requestId") if isinstance(params, dict) else None
+        if isinstance(named, str | int) and (under_way := self._under_way.get(named)) is not None:
+            under_way.cancel()
+        elif self._session:
+            await self._post(message, {SESSION: self._session})
+
     async def _request(self, message: dict[str, Any]) -> None:
         """Send a request, once more with a new session when the API does not know this one."""
+        named, task = message["id"], asyncio.current_task()
+        if task is None or self._needs_session(message) or not isinstance(named, str | int):
+            await self._exchange(message)
+            return
+        self._under_way[named] = task
+        try:
+            await self._exchange(message)
+        finally:
+            del self._under_way[named]
+
+    async def _exchange(self, message: dict[str, Any]) -> None:
         is_stateless = not self._needs_session(message)
         if not is_stateless:
             await self._began.wait()
@@ -156,7 +183,8 @@ def _stateless_headers(message: dict[str, Any]) -> dict[str, str]:
     if not isinstance(revision, str) or not isinstance(params, dict):
         return headers
     headers |= {"mcp-protocol-version": revision, "mcp-method": str(message.get("method"))}
-    return headers | ({"mcp-name": params["name"]} if isinstance(params.get("name"), str) else {})
+    field = NAMED_BY.get(str(message.get("method")), "")
+    return headers | ({"mcp-name": params[field]} if isinstance(params.get(field), str) else {})
 
 
 def _is_stream(response: httpx.Response) -> bool:

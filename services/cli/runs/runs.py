@@ -129,6 +129,10 @@ def start(
             '"{{run.final_text}}"}; several times for several.',
         ),
     ] = None,
+    output_schema: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="JSON Schema of the final answer: the run ends with a record that meets it."),
+    ] = None,
     position: Position = "",
     as_json: Json = False,
 ) -> None:
@@ -141,8 +145,17 @@ def start(
         if session:
             raise UsageError("--on-complete and --session: a run that continues a session has no hooks")
         body["on_complete"] = [_parse_hook(one) for one in on_complete]
+    if output_schema is not None:
+        body["output_schema"] = _read_schema(output_schema)
     key = idempotency_key or str(uuid.uuid4())
     run(_start_run(path, body, key, position, should_follow=should_follow, as_json=as_json))
+
+
+def _read_schema(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--output-schema {path}: expected a file with a JSON Schema: {error}") from error
 
 
 def _parse_hook(text: str) -> Any:

@@ -32,6 +32,8 @@ PROBE_TIMEOUT_S = 2.0
 PROBE_INTERVAL_S = 0.15
 """Children are probed every 50 ms, and several may share a probe; the broker need not receive each of them."""
 CLOCK_SLACK_S = 1.0
+SERVING = b"\x08\x01"
+"""The message HealthCheckResponse with the status SERVING."""
 
 
 def http_probe(client: httpx.AsyncClient, url: str) -> ReadinessProbe:
@@ -53,17 +55,15 @@ def grpc_probe(address: str, *, has_tls: bool) -> ReadinessProbe:
     async def ready() -> str | None:
         if has_tls:
             return await _describe_silence(address)
-        import grpc
-        from grpc_health.v1 import health_pb2, health_pb2_grpc
+        import grpc  # takes long to load, and most commands need none of it
 
         async with grpc.aio.insecure_channel(address) as channel:
+            check: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary("/grpc.health.v1.Health/Check")
             try:
-                state = await health_pb2_grpc.HealthStub(channel).Check(
-                    health_pb2.HealthCheckRequest(), timeout=PROBE_TIMEOUT_S
-                )
+                state = await check(b"", timeout=PROBE_TIMEOUT_S)
             except grpc.aio.AioRpcError as error:
                 return f"{address} does not answer: {error.code().name}"
-        return None if state.status == health_pb2.HealthCheckResponse.SERVING else f"{address} is not ready yet"
+        return None if state == SERVING else f"{address} is not ready yet"
 
     return ready
 

@@ -164,6 +164,10 @@ class RunView:
                 elif banked.get("messages"):
                     line += f"; memory keeps {pluralize(banked['messages'], 'message')}"
                 return [*self._end_turn(), Text(one_line(line, self.columns), style=WARNING)]
+            case "output_rejected":
+                rejected = _as_mapping(data.get("output_rejected"))
+                line = f"the answer is no record: {rejected.get('path')} (answer {rejected.get('number')})"
+                return [*self._end_turn(), Text(one_line(line, self.columns), style=WARNING)]
             case "compaction_failed":
                 return [*self._end_turn(), Text(one_line(str(data.get("error", "")), self.columns), style=WARNING)]
             case "limit":

@@ -15,12 +15,26 @@ class ArgumentError(Exception):
 
 def find_values(arguments: Any, path: Path) -> list[Any]:
     """Return the values at a path; none when there is none. Raises ArgumentError when there are too many."""
+    if EVERY not in path:
+        return _find_value(arguments, path)
     values: list[Any] = []
     for value in _walk(arguments, path):
         if len(values) == VALUES_MAX:
             raise ArgumentError(f"there are more than {VALUES_MAX} values")
         values.append(value)
     return values
+
+
+def _find_value(value: Any, path: Path) -> list[Any]:
+    """Return the value at a path without EVERY, in a list; several times faster than a walk."""
+    for step in path:
+        if isinstance(step, str):
+            if not isinstance(value, dict) or step not in value:
+                return []
+        elif not isinstance(value, list) or step >= len(value):
+            return []
+        value = value[step]
+    return [value]
 
 
 def _walk(value: Any, path: Path) -> Iterator[Any]:

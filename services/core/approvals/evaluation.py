@@ -22,6 +22,7 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
+from msgspec import field
 
 from loomlog.schemas.approval_policy import (
     ALLOW,
@@ -66,6 +67,8 @@ class CallFacts(Value, frozen=True, kw_only=True):
     spent_micros: int
     is_counted: bool = True
     """False: other runs of the tree may have made calls that count, so no count, sum or cost is known."""
+    values: dict[Path, list[Any]] = field(default_factory=dict)
+    """Values of the arguments by path, as far as rules have asked for them."""
 
 
 class Verdict(Value, frozen=True, kw_only=True):
@@ -224,14 +227,16 @@ def _argument_test(condition: Condition, path: Path, quantifier: Callable[[Any],
     def test(call: CallFacts) -> bool:
         if call.arguments is ARGUMENTS_UNREADABLE:
             raise ArgumentError("the arguments are no JSON object")
-        values = find_values(call.arguments, path)
+        values = call.values.get(path)
+        if values is None:
+            values = call.values[path] = find_values(call.arguments, path)
         if exists is not None and exists != bool(values):
             return False
         if not has_comparison:
             return True
         if not values:
             raise ArgumentError("there is no such argument")
-        return quantifier([holds(value) for value in values])
+        return holds(values[0]) if len(values) == 1 else quantifier([holds(value) for value in values])
 
     return test
 

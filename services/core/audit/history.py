@@ -22,6 +22,7 @@ from loomlog.schemas.generated.run_events import RunCancelled, RunCompleted, Run
 from loomlog.schemas.generated.stream_events import Claim
 from loomlog.schemas.generated.values import Envelope
 from loomlog.schemas.ids import event_id, partition_key
+from loomlog.services.core.audit.approvals import ApprovalOrder
 from loomlog.services.core.audit.findings import FindingKind, FindingLog, PendingFinding
 from loomlog.services.core.audit.hashes import HashedRecord
 from loomlog.services.core.audit.references import References
@@ -75,6 +76,7 @@ class RunHistory:
 
     def __init__(self, *, codec: Codec, notebook: FindingLog, begins_at: int, term: int) -> None:
         self.references = References(codec)
+        self._approvals = ApprovalOrder(codec)
         self.events = self.claims = 0
         self.watched = ""
         """Id of the run whose offsets are reported."""
@@ -134,12 +136,17 @@ class RunHistory:
         is_right = self._chain(envelope, hashed, offset, schema_id in self._ending_ids, signed=signed)
         if wrong and is_right:
             self._damage(FindingKind.EDITED, offset, envelope, wrong)
+        if not is_right:
+            self._approvals.forget(envelope.aggregate)
+        elif unapproved := self._approvals.read(schema_id, envelope.aggregate, value):
+            self._damage(FindingKind.ILLEGAL, offset, envelope, unapproved)
 
     def record_damaged(self, suspicion: PendingFinding, hashed: HashedRecord | None) -> None:
         """Record that a signed record is changed or missing. Its remaining bytes may still identify it."""
         self._damaged.append(suspicion.offset)
         if hashed is not None:
             suspicion.run_id, suspicion.seq = suspicion.here = self.said_by(hashed)
+            self._approvals.forget(suspicion.run_id)
             if self._skip(suspicion.run_id, suspicion.seq, suspicion.offset):
                 return
         self._opened(suspicion)
@@ -269,6 +276,7 @@ class RunHistory:
                 return False
             else:
                 self._gap(envelope, tail, offset, signed=signed)
+                self._approvals.forget(run_id)  # the approval may be among what is missing
         elif tail.digest and envelope.prev != tail.digest:
             blamed = self._broken(envelope, tail, offset, signed=signed)
         if self._damaged:

@@ -45,6 +45,7 @@ from loomlog.schemas.generated.values import (
     SkillPin,
     Spawn,
     ToolCall,
+    ToolListPin,
     Usage,
 )
 from loomlog.schemas.records import Value
@@ -270,6 +271,8 @@ class ModelAnswered(Value, frozen=True, kw_only=True):
     credential_source: str = ""
     credential_scope: str = ""
     """Owner of the provider key (run, operator; empty: none was needed), and of which run."""
+    tool_lists: tuple[ToolListPin, ...] = ()
+    """Lists of MCP servers whose tools the model was shown, by server."""
     verdicts: tuple[CallVerdict, ...] = ()
     """What the rules of the run say about its tool calls; a call without one is denied where there are rules."""
     output: OutputCheck | None = None

@@ -17,6 +17,7 @@ from loomlog.schemas.generated.values import (
     ResultDetails,
     RunOptions,
     SkillPin,
+    ToolListPin,
     Usage,
 )
 from loomlog.schemas.ids import command_identity
@@ -153,6 +154,8 @@ class RunFacts(Value, frozen=True, kw_only=True):
     """Position tokens of what it wrote to other aggregates, the newest of each partition, newest last."""
     skill_pins: tuple[SkillPin, ...] = ()
     """Versions of skills that it keeps to since their first use, one for each name."""
+    tool_lists: tuple[ToolListPin, ...] = ()
+    """Lists of MCP servers whose tools its model was shown last."""
     rejected_outputs: int = 0
     """Final answers that did not meet the output schema."""
     leases: tuple[TakenLease, ...] = ()

@@ -25,7 +25,8 @@ Surface = Annotated[
     str,
     Meta(
         max_length=40,
-        pattern=r"^[a-z][a-z0-9_-]*$",
+        min_length=1,
+        pattern=PRINTABLE,
         description="Where the person decided, such as page, cli or the name of a chat.",
     ),
 ]

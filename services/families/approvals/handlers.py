@@ -10,6 +10,7 @@ from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.approval_policy import PolicyError, parse_policy, policy_text
 from loomlog.schemas.generated.approvals_commands import SetPolicy
 from loomlog.schemas.generated.approvals_events import PolicySet
+from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.services.core.access.scopes import SCOPES
 from loomlog.services.core.operations import Answer, Call, Handlers, NoInput
 from loomlog.services.core.refusals import Refused
@@ -18,7 +19,7 @@ from loomlog.services.families.approvals.decide import ANY_VERSION
 from loomlog.services.families.approvals.items import VERSION_ITEM, version_id
 from loomlog.services.families.approvals.state import TenantPolicy
 from loomlog.services.families.opening import FamilyContext
-from loomlog.services.families.operation import command_owner, read_rows
+from loomlog.services.families.operation import ask_owner, read_rows
 
 WAIT_S = 10.0
 
@@ -27,7 +28,7 @@ class PolicyHandlers:
     """One method for each operation. All raise Refused and Unavailable."""
 
     def __init__(self, context: FamilyContext) -> None:
-        self._commands, self._reads, self._decrypt = context.commands, context.reads, context.decrypt
+        self._commands, self._reads = context.commands, context.reads
 
     def by_operation(self) -> Handlers:
         """Return the handlers by their operations."""
@@ -106,8 +107,10 @@ class PolicyHandlers:
         restores: int = 0,
     ) -> Answer[api.PolicyVersion]:
         command = SetPolicy(envelope=call.envelope(), text=text, replaces=replaces, restores=restores)
-        answer = await command_owner(self._commands, command, call, wait_s=WAIT_S, decrypt=self._decrypt)
+        answer = await ask_owner(self._commands, command, wait_s=WAIT_S)
         event = answer.events[-1]
+        if isinstance(event, CommandRefused):
+            raise Refused(event.code, event.message)
         assert isinstance(event, PolicySet)
         value = api.PolicyVersion(
             version=event.version,

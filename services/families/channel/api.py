@@ -636,6 +636,7 @@ PUBLISH_SYSTEM = _operation(
     output=Published,
     access=requires(ADMIN),
     effect=Effect.WRITE,
+    is_act=False,  # a message, as those of members
     http=(replace(_PUBLISH_ROUTE, route=f"POST {CHANNEL}", id="publish_system_message"),),
 )
 UPDATE = _operation(

@@ -3,7 +3,7 @@
 Before: operations.py, batches.py. After: loomlog.connectors.definitions, and the blob store for what is long.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
@@ -93,6 +93,9 @@ class Stamp:
 
 
 AGENT = KINDS["agent"]
+MCP_SERVER = KINDS["mcpserver"]
+Discover = Callable[[str, str, Mapping[str, Any]], Awaitable[list[dict[str, Any]]]]
+"""Returns the tools that a server lists, from its name, tenant and content; empty when it does not answer."""
 EXCESSES_SHOWN = 5
 """Fields that one refusal lists; more are listed once these are corrected."""
 
@@ -105,6 +108,7 @@ class Composer:
         self._table = table
         self._blobs = blobs
         self._hosts = hosts
+        self.discover: Discover | None = None
 
     def default_origin(self, kind: Kind, name: str, tenant: str) -> Origin:
         """Return what a name is forked from: the active version of the tenant, of all tenants, or the file."""
@@ -124,8 +128,9 @@ class Composer:
         author: Author,
         *,
         inline_bytes_max: int = limits.INLINE_BYTES_MAX,
+        discovers: bool = True,
     ) -> Composition:
-        """Return the content of an overlay over its origin."""
+        """Return the content of an overlay over its origin; with what a server lists, if it `discovers`."""
         stamp = stamp_of(author)
         base = await self._table.content(*origin.parent) if origin.parent is not None else None
         if origin.file is not None:
@@ -137,6 +142,9 @@ class Composer:
         stamp.check(kind, content)
         self._require_allowed_host(kind, content)
         _require_within(kind, name, content, abilities, base)
+        if kind is MCP_SERVER and self.discover is not None and discovers:
+            discovered = await self.discover(name, author.tenant, content)
+            content = kind.stamp(content, {**stamp.fields, "discovered_tools": discovered})
         prompt = str(content.get("system_prompt", ""))
         if unknown := (*unknown_placeholders(prompt), *unknown_memory_placeholders(prompt)):
             raise DefinitionProblem("invalid_definition", f"system_prompt: unknown placeholder {unknown[0][:80]}")

@@ -143,6 +143,7 @@ def _declare(op: str, summary: str, taken: type[Input], answer: type[Output], ef
         output=answer,
         access=requires(TENANT),
         effect=effect,
+        is_act=False,  # a judgement is data of its run
         http=(replace(_ROUTE, op=op),),
         tool=ToolOperation(tool=TOOL.name, op=op),
     )

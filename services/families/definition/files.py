@@ -4,9 +4,11 @@ Before: the start of an api or a runtime. After: table.py.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from loomlog.connectors.configuration.mcp_block import McpServerBlock
 from loomlog.connectors.configuration.model import Configuration, VolumeBlock
 from loomlog.connectors.configuration.tree import KeyPath
 from loomlog.connectors.definitions import KINDS, DefinitionProblem
@@ -44,10 +46,16 @@ def _iter_definitions(configuration: Configuration) -> Iterator[tuple[str, str, 
             ("webhook", "webhooks"),
         )
     ]
+    blocks.append(("mcpserver", "mcp_servers", configuration.mcp_servers, server_content))
     blocks.append((VOLUME, "volumes", configuration.volumes, _volume_content))
     for kind, block, named, to_content in blocks:
         for name, value in named.items():
             yield kind, name, (block, name), partial(to_content, value)
+
+
+def server_content(server: McpServerBlock) -> dict[str, Any]:
+    """Return what the log may know of a server: its headers have values of the environment."""
+    return KINDS["mcpserver"].content_of(replace(server, headers={}))
 
 
 def _volume_content(volume: VolumeBlock) -> dict[str, Any]:

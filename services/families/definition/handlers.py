@@ -75,6 +75,7 @@ class DefinitionHandlers:
             "render_diagram": operations.render_diagram,
             "add_hook": operations.add_hook,
             "remove_hook": operations.remove_hook,
+            "rediscover": operations.rediscover,
         }
         handlers: dict[AnyOperation, Handler] = {}
         for kind in KINDS.values():

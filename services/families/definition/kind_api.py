@@ -48,6 +48,10 @@ APPLY_TOOL = "apply"
 """Name in the refusals of a batch."""
 LIBRARY_KINDS: Mapping[str, str] = {"agents": "agent", "skills": "skill", "mcp-servers": "mcpserver"}
 
+Discover = Annotated[
+    bool | None, Meta(description="false: do not ask the server for its tools; one that does not answer is kept too.")
+]
+
 # --- inputs ----------------------------------------------------------------------------------------------------------
 
 
@@ -68,6 +72,14 @@ class DefinitionFork(Input, frozen=True, kw_only=True):
     promote: Promote = None
     expect_active: ExpectActive = None
     expires_at: ExpiresAt = None
+
+
+class McpServerCreate(DefinitionCreate, frozen=True, kw_only=True):
+    discover: Discover = None
+
+
+class McpServerFork(DefinitionFork, frozen=True, kw_only=True):
+    discover: Discover = None
 
 
 class DefinitionGet(Input, frozen=True, kw_only=True):
@@ -294,7 +306,18 @@ _OPERATIONS: Mapping[str, tuple[str, type[Input], type[Output], Effect]] = {
     "render_diagram": ("Draw a team.", DefinitionDiagram, DefinitionDrawn, Effect.READ),
     "add_hook": ("Add a hook to a schedule.", DefinitionAddHook, DefinitionVersion, Effect.WRITE),
     "remove_hook": ("Remove a hook of a schedule.", DefinitionRemoveHook, DefinitionVersion, Effect.WRITE),
+    "rediscover": (
+        "Ask an MCP server for its tools; other ones than before make a version.",
+        DefinitionNamed,
+        DefinitionVersion,
+        Effect.WRITE,
+    ),
 }
+_INPUTS: Mapping[tuple[str, str], type[Input]] = {
+    ("mcpserver", "create"): McpServerCreate,
+    ("mcpserver", "fork"): McpServerFork,
+}
+"""Inputs of one kind, in place of those that all have."""
 _OF_TEAMS, _OF_SCHEDULES = ("delete", "render_diagram"), ("add_hook", "remove_hook")
 
 
@@ -304,6 +327,7 @@ def _ops_of(kind: Kind) -> Iterator[str]:
             (op == "verify" and not kind.has_verify)
             or (op in _OF_TEAMS and kind.name != "team")
             or (op in _OF_SCHEDULES and kind.name != "schedule")
+            or (op == "rediscover" and kind.name != "mcpserver")
         )
         if not is_left_out:
             yield op
@@ -326,7 +350,7 @@ def _operations_of(kind: Kind) -> Mapping[str, AnyOperation]:
         operations[op] = declare(
             name=f"definition.{kind.name}_{op}",
             summary=summary,
-            input=taken,
+            input=_INPUTS.get((kind.name, op), taken),
             output=answer,
             access=requires(TENANT),
             effect=effect,

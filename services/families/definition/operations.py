@@ -1,6 +1,7 @@
 """What is done with definitions of the versioned kinds, for requests and for agents.
 
     create fork get list retire promote verify rollback     of all of them
+    rediscover                                              of MCP servers
     delete render_diagram                                   of teams
     add_hook remove_hook                                    of schedules
 
@@ -66,6 +67,8 @@ from loomlog.services.families.definition.kind_api import (
     DefinitionVerify,
     DefinitionVersion,
     DefinitionVersions,
+    McpServerCreate,
+    McpServerFork,
 )
 from loomlog.services.families.definition.schedule_shares import schedules_problem
 from loomlog.services.families.definition.state import Line, Version
@@ -120,7 +123,8 @@ class DefinitionOperations:
             text = f"{name} is defined by a configuration file: fork it instead of creating it"
             raise Refused("static_name", text)
         self.check_room(kind.name, name, author.tenant)
-        made = await self.composer.compose(kind, name, asked.overlay or {}, Origin(), author)
+        discovers = _discovers(asked)
+        made = await self.composer.compose(kind, name, asked.overlay or {}, Origin(), author, discovers=discovers)
         self.check_shares(kind, author, {name: made.content})
         command = DefineVersion(**_version_fields(kind, name, asked, author, made, promote=promote))
         answer = await self.ask(command)
@@ -142,7 +146,8 @@ class DefinitionOperations:
         if origin == Origin():
             raise Refused("parent_not_found", f"{kind.name} {name} not found: there is nothing to fork")
         self.check_room(kind.name, name, author.tenant)
-        made = await self.composer.compose(kind, name, asked.overlay or {}, origin, author)
+        discovers = _discovers(asked)
+        made = await self.composer.compose(kind, name, asked.overlay or {}, origin, author, discovers=discovers)
         self.check_shares(kind, author, {name: made.content})
         command = ForkVersion(
             **_version_fields(kind, name, asked, author, made, promote=promote),
@@ -155,6 +160,21 @@ class DefinitionOperations:
         answer = await self.ask(command)
         created = [event for event in answer.events if isinstance(event, DefVersionCreated)]
         return self._made(self._line(kind, author.tenant, name), created[-1], made.content, answer)
+
+    async def rediscover(self, kind: Kind, asked: DefinitionNamed, author: Author) -> Answered[DefinitionVersion]:
+        """Ask a server for its tools; make a version with them, which becomes the active one, if they are others."""
+        name = checked_name(kind, asked.name)
+        self.authorship.require(kind.name, name, author, activates=True)
+        line = self.table.line(kind.name, author.tenant, name)
+        version = line.version(self.table.active_number(line)) if line is not None and not line.is_deleted else None
+        if line is None or version is None or version.is_retired:
+            raise Refused(NOT_FOUND, f"{kind.name} {name}: an active version is not found")
+        made = await self.composer.compose(kind, name, {}, Origin(parent=(line, version)), author)
+        if made.stored.digest == version.digest or not made.content.get("discovered_tools"):
+            row = structs.replace(await self.describe(line, version), deduplicated=True)
+            return Answered(value=row)
+        fork = McpServerFork(name=name, parent_def_id=line.id_of(version.number), promote=True)
+        return await self.fork(kind, fork, author)
 
     async def add_hook(self, kind: Kind, asked: DefinitionAddHook, author: Author) -> Answered[DefinitionVersion]:
         """Make a version with a further hook."""
@@ -446,6 +466,11 @@ async def ask_owner(commands: EntityCommands, command: Any, *, wait_s: float) ->
     if isinstance(last, CommandRefused):
         raise Refused(last.code, last.message)
     return answer
+
+
+def _discovers(asked: DefinitionCreate | DefinitionFork) -> bool:
+    """Return whether a server that is defined is asked for its tools."""
+    return not isinstance(asked, McpServerCreate | McpServerFork) or asked.discover is not False
 
 
 @contextmanager

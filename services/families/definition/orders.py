@@ -24,6 +24,7 @@ from loomlog.connectors.configuration.resolve import (
 from loomlog.connectors.configuration.routing import CODE_DRIVER, CODE_MODEL
 from loomlog.connectors.configuration.trigger_block import CompletionHook
 from loomlog.connectors.definitions import covers
+from loomlog.connectors.mcp.tool_list import visible_name as mcp_tool_name
 from loomlog.connectors.tools.hosts import is_host_allowed
 from loomlog.connectors.tools.skill_patterns import EVERY_NAME, deny_everything, parse_patterns
 
@@ -80,6 +81,16 @@ def _beyond_names(requested: Side, holder: Side, names_of: Callable[[Side], Iter
 
 def _beyond_same(requested: Side, holder: Side) -> Names:
     return () if requested.value == holder.value else (str(requested.value) or "none",)
+
+
+def _beyond_rules(requested: Side, holder: Side) -> Names:
+    """The first rule that matches decides, so those of the holder must come first."""
+    kept = requested.value.rules[: len(holder.value.rules)]
+    return () if kept == holder.value.rules else ("other rules for its calls",)
+
+
+def _shown_rules(holder: Side) -> Names:
+    return tuple(str(rule["name"]) for rule in holder.value.rules)
 
 
 def _beyond_switch(requested: Side, holder: Side) -> Names:
@@ -375,8 +386,8 @@ def _beyond_hook(hook: CompletionHook, name: str, holder: Side) -> Iterator[str]
             yield from (f"host {one}" for one in _beyond_host(Side(value=hook.url), holder))
             if hook.secret_env:
                 yield f"secret_env {hook.secret_env}"
-        case _:
-            yield hook.kind
+        case "mcp.call":
+            yield from (f"the tool {one}" for one in covers(agent.tools, (mcp_tool_name(hook.server, hook.tool),)))
 
 
 def _shown_hooks(holder: Side) -> Iterator[str]:
@@ -419,6 +430,7 @@ _BEYOND: Mapping[Order, Callable[[Side, Side], Iterable[str]]] = {
     Order.CORE_BLOCKS: _beyond_core_blocks,
     Order.INTERRUPTION: _beyond_interruption,
     Order.CONSOLIDATION: _beyond_consolidation,
+    Order.RULES: _beyond_rules,
     Order.USER: _beyond_user,
     Order.HOOKS: _beyond_hooks,
     Order.HANDLERS: lambda requested, holder: _beyond_names(requested, holder, _handlers),
@@ -434,6 +446,7 @@ _SHOWN: Mapping[Order, Callable[[Side], Iterable[str]]] = {
     Order.CORE_BLOCKS: _shown_blocks,
     Order.INTERRUPTION: _shown_interruption,
     Order.CONSOLIDATION: _shown_consolidation,
+    Order.RULES: _shown_rules,
     Order.HOOKS: _shown_hooks,
     Order.HANDLERS: _handlers,
     Order.EXPOSED: _exposed,

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Mapping
 from heapq import merge
 from typing import Any, cast
 
-from msgspec import structs
+from msgspec import UNSET, structs
 
-from loomlog.connectors.definitions import KINDS, diff
+from loomlog.connectors.definitions import KINDS, compare_output, diff
 from loomlog.projections.tables import InvalidPageToken, page_token, parse_page_token
 from loomlog.services.core.operations import OperationCaller
 from loomlog.services.core.refusals import Refused
@@ -36,6 +36,7 @@ from loomlog.services.families.definition.query_api import (
     JudgementCount,
     JudgementSums,
     LineageRow,
+    OutputChange,
 )
 from loomlog.services.families.definition.state import Line, Version
 from loomlog.services.families.definition.table import (
@@ -188,7 +189,13 @@ class DefinitionQueries:
         before = await self._content(first) if first is not None else {}
         after = await self._content(second)
         changes = [FieldChange(**change) for change in diff(KINDS[kind], before, after)]
-        return DefinitionDiff(from_=_id_of(first) if first is not None else None, to=_id_of(second), changes=changes)
+        output = compare_output(before, after) if first is not None else None
+        return DefinitionDiff(
+            from_=_id_of(first) if first is not None else None,
+            to=_id_of(second),
+            changes=changes,
+            output_change=UNSET if output is None else OutputChange(kind=output.kind, reasons=output.reasons),
+        )
 
     def _other(self, kind: str, name: str, to: str, caller: OperationCaller) -> Place:
         if to == FILE:

@@ -4,7 +4,7 @@ Before: api.py. After: queries.py, history.py.
 """
 
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, UnsetType, field
 
@@ -142,12 +142,23 @@ class FieldChange(Output, frozen=True, kw_only=True):
     diff: list[str] | UnsetType = UNSET
 
 
+class OutputChange(Output, frozen=True, kw_only=True):
+    """The kind of a change of the output schema of an agent."""
+
+    kind: Annotated[
+        Literal["compatible", "breaking"],
+        Meta(description="compatible: who reads the records, and ignores members that are new, goes on working."),
+    ]
+    reasons: Annotated[list[str], Meta(description="Why it is breaking, each with the place in the record.")]
+
+
 class DefinitionDiff(Output, frozen=True, kw_only=True):
     """What differs between two versions."""
 
     from_: Annotated[str | None, Meta(description="Null: there is nothing to compare with.")] = field(name="from")
     to: str
     changes: list[FieldChange]
+    output_change: OutputChange | UnsetType = UNSET
 
 
 class LineageRow(Output, frozen=True, kw_only=True):

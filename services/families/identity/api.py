@@ -551,6 +551,7 @@ CREATE_CREDENTIAL = _of_credentials("create")(
     output=CredentialRow,
     access=requires(TENANT),
     effect=Effect.WRITE,
+    secret_fields=("value",),
 )
 GET_CREDENTIAL = _of_credentials("get")(
     summary="Get a credential without its value.",

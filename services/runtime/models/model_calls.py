@@ -35,7 +35,14 @@ from loomlog.connectors.protocols import (
 )
 from loomlog.schemas.client_names import TOOL_NAME_PREFIX as CLIENT_PREFIX
 from loomlog.schemas.conversation import ToolUseBlock
-from loomlog.schemas.generated.values import AgentDefinition, InterruptionRequest, OutputCheck, ToolCall, Usage
+from loomlog.schemas.generated.values import (
+    AgentDefinition,
+    InterruptionRequest,
+    OutputCheck,
+    ToolCall,
+    ToolListPin,
+    Usage,
+)
 from loomlog.schemas.records import replace
 from loomlog.services.core.admission import PROVIDER_FULL
 from loomlog.services.core.run.commands import BudgetExceeded, ModelAnswered, ModelFailed
@@ -102,6 +109,8 @@ class Toolset(Protocol):
     def effect_class(self, name: str, input_json: str) -> str: ...
     def is_reconcilable(self, name: str) -> bool: ...
     def find(self, name: str) -> Tool | None: ...
+    async def prepare(self, tenant: str, names: tuple[str, ...]) -> None: ...
+    def shown_lists(self, specs: tuple[ToolSpec, ...]) -> Mapping[str, str]: ...
 
 
 class ModelCalls:
@@ -202,6 +211,8 @@ class ModelCalls:
                 with self._tracing.model_call(effect, state) as span:
                     request = request or await self._build_request(provider, effect, state, tenant)
                     request = replace(request, api_key=key.value) if key.value else request
+                    tools = self._tools.for_principal(tenant, state.facts.subject)
+                    shown = _pins(tools.shown_lists(tuple(request.tools)))
                     is_with_provider = True
                     reply = await self._stream_reply(provider.model, effect, request, sealer)
                     is_with_provider = False
@@ -214,8 +225,10 @@ class ModelCalls:
             spent_micros, _ = self.cost(effect.provider, effect.model, reply.usage)
             notices = await hold.settle(total_tokens(reply.usage), spent_micros) if hold is not None else ()
             answered = await self._build_answer(
-                effect, provider.model, state.facts, reply, began, span.traceparent, sealer, key
+                effect, provider.model, state.facts, request, reply, began, span.traceparent, sealer, key, tools
             )
+            if shown:
+                answered = replace(answered, tool_lists=shown)
             if rules.policies:
                 verdicts = decide_calls(
                     rules, _with_cost(state.facts, answered), tenant, _stored_calls(reply), sealer.text
@@ -369,6 +382,7 @@ class ModelCalls:
         if not provider.model.capabilities.metadata_via_input:
             messages = fence_results(messages)  # a script takes values, so no prompt injection is possible
         definition = facts.definition
+        await self._tools.prepare(tenant, definition.tools)
         return ModelRequest(
             call_id=f"{effect.run_id}:{effect.turn}.{effect.attempt}",
             idempotency_key=idempotency_key(effect, state),
@@ -460,14 +474,16 @@ class ModelCalls:
         effect: CallModel,
         model: Model,
         facts: RunFacts,
+        request: ModelRequest,
         reply: Reply,
         started_at: float,
         traceparent: str,
         cipher: ContentCipher | NoCipher,
         key: ProviderKey,
+        tools: Toolset,
     ) -> ModelAnswered:
         answer = make_storable(self._mask(reply.text))
-        output = None if reply.tool_calls else await self._check_output(facts, answer)
+        output = None if reply.tool_calls else self._check_output(facts, request, answer)
         if output is not None and output.result:
             answer = output.result  # what continues the session, and what a parent is given, is the record alone
         text, blob = await inline_or_blob(cipher.text(answer), self._blobs)
@@ -488,8 +504,8 @@ class ModelCalls:
             reasoning=cipher.text(make_storable(reasoning)),
             reasoning_signature=cipher.text(signature),
             tool_calls=calls if cipher is NO_CIPHER else tuple([_encrypt_call(call, cipher) for call in calls]),
-            effect_classes=tuple([self._tools.effect_class(call.name, call.input) for call in calls]),
-            reconcilable=tuple([self._tools.is_reconcilable(call.name) for call in calls]),
+            effect_classes=tuple([tools.effect_class(call.name, call.input) for call in calls]),
+            reconcilable=tuple([tools.is_reconcilable(call.name) for call in calls]),
             interruption_requests=self._interruption_requests(calls, facts.definition, cipher),
             stop_reason=reply.stop_reason,
             usage=reply.usage,
@@ -505,13 +521,12 @@ class ModelCalls:
             output=output if output is None or cipher is NO_CIPHER else _encrypt_output(output, cipher),
         )
 
-    async def _check_output(self, facts: RunFacts, answer: str) -> OutputCheck | None:
-        """Return the answer against the output schema of the run; None without one. Raises ConnectorError."""
-        schema = await self._output_schema(facts)
-        if schema is None:
+    def _check_output(self, facts: RunFacts, request: ModelRequest, answer: str) -> OutputCheck | None:
+        """Return the answer against the output schema of the run; None without one. Raises Permanent."""
+        if request.output_schema is None:
             return None
         try:
-            return self._output_schemas.check(facts.definition.output_schema_sha256, schema, answer)
+            return self._output_schemas.check(facts.definition.output_schema_sha256, request.output_schema, answer)
         except SchemaRefused as refused:
             raise Permanent(f"the output schema of the run cannot be used: {refused}", kind="invalid") from refused
 
@@ -573,6 +588,10 @@ class ModelCalls:
             duration_ms=_elapsed_ms(started_at),
             cause=cipher.short_text(message[:FALLBACK_CAUSE_MAX]),
         )
+
+
+def _pins(lists: Mapping[str, str]) -> tuple[ToolListPin, ...]:
+    return tuple([ToolListPin(server=server, digest=digest) for server, digest in lists.items()])
 
 
 def _stored_calls(reply: Reply) -> tuple[ToolCall, ...]:

@@ -54,6 +54,11 @@ class ApprovalNotices:
         """Send until cancelled."""
         while True:
             await self._send(*await self._queue.get())
+            self._queue.task_done()
+
+    async def drain(self) -> None:
+        """Wait until all that was told is sent or given up."""
+        await self._queue.join()
 
     async def _send(self, tenant: str, facts: RunFacts, event: ApprovalDecided, is_repeated: bool) -> None:
         command = self._request(tenant, facts, event, is_repeated)

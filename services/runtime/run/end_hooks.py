@@ -1,11 +1,14 @@
-"""Hooks at the end of a run, carried out: a message to a channel, an entry of memory, a request to an address.
+"""Hooks at the end of a run, carried out: a message to a channel, an entry of memory, a request to an address, a call
+of a tool of an MCP server, whose arguments are its payload.
 
 A channel gets, and an entry and a request have:
 
     {"schedule_name" or "webhook_name": ..., "run_id": ..., "agent_id": ..., "payload": ...}
 
 In every text of the payload {{run.id}}, {{run.status}} and {{run.final_text}} are replaced; the last is the last output
-of the run, or why it did not complete, cut at TEXT_BYTES_MAX. A request without a payload has status and final_text.
+of the run, or why it did not complete, cut at TEXT_BYTES_MAX. {{run.result}} is the record of a run with an output
+schema, which is never cut: JSON in place of a text that has nothing else, null when there is no record. A request
+without a payload has status and final_text, and the result if the run owes one.
 
 A hook acts for the user of the run: a channel of the scope user needs one, and `_system/*` is closed to it.
 
@@ -22,22 +25,30 @@ from typing import Any, Protocol
 from loomlog.connectors.configuration.trigger_block import CompletionHook
 from loomlog.connectors.crypto.content_encryption import is_token
 from loomlog.connectors.definitions import DefinitionProblem
+from loomlog.connectors.definitions.canonical import canonical_json
 from loomlog.connectors.definitions.triggers import read_hook
 from loomlog.connectors.errors import ConnectorError, Permanent
-from loomlog.connectors.protocols import Blobs
+from loomlog.connectors.mcp.peer import NotSent
+from loomlog.connectors.mcp.tool_list import visible_name
+from loomlog.connectors.protocols import Blobs, ToolResult
+from loomlog.schemas.approval_policy import ALLOW, ASK
 from loomlog.schemas.generated.callback_commands import RequestCallback
-from loomlog.schemas.generated.values import CommandEnvelope
+from loomlog.schemas.generated.values import CommandEnvelope, ToolCall
+from loomlog.schemas.records import Value
 from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import Ended
-from loomlog.services.core.run.subagents.children import last_output
+from loomlog.services.core.run.subagents.children import last_output, root_of
+from loomlog.services.core.run.turns.completion import owes_record
 from loomlog.services.families.channel.api import ChannelPublish
 from loomlog.services.families.channel.caller import ChannelCaller, Origin
 from loomlog.services.families.memory.api import MemorySet
 from loomlog.services.families.memory.author import AGENT, TENANT, TENANT_SCOPE_ID, USER, Author, Scope
+from loomlog.services.runtime.content.definition_texts import DefinitionTexts
 from loomlog.services.runtime.content.encryption import PLAINTEXT, ContentEncryption
 from loomlog.services.runtime.run.memory_author import author_of_run
 from loomlog.services.runtime.run.run_end_actions import RunEnd, ask_once
+from loomlog.services.runtime.tools.approval_verdicts import ApprovalRules, decide_calls
 from loomlog.services.stream.encryption.subject_keys import ERASED
 from loomlog.services.stream.entities.answers import EntityCommands
 
@@ -48,7 +59,10 @@ REQUEST_TEXT_BYTES_MAX = 200_000
 BACKEND_TRIES_MS = 600_000
 """How long after the end a memory backend of another installation is tried, whose tenant alone has what it keeps."""
 SCHEDULE_NAME = "schedule_name"
-_TEMPLATE = re.compile(r"\{\{\s*run\.(final_text|id|status)\s*\}\}")
+ERROR_CHARACTERS_MAX = 300
+"""Characters of a tool's error that are kept."""
+RESULT = "result"
+_TEMPLATE = re.compile(r"\{\{\s*run\.(final_text|id|result|status)\s*\}\}")
 
 
 class Publisher(Protocol):
@@ -67,6 +81,24 @@ class Entries(Protocol):
         ...
 
 
+class HookCall(Value, frozen=True, kw_only=True):
+    """A call of a tool after the end of a run."""
+
+    tenant: str
+    root_run_id: str
+    idempotency_key: str
+    server: str
+    tool: str
+
+
+class ToolCaller(Protocol):
+    """Calls tools of MCP servers (services/runtime/tools/mcp_tools.py)."""
+
+    async def call(self, call: HookCall, arguments: Any) -> ToolResult:
+        """Return the result. Raises ConnectorError; NotSent when nothing was done."""
+        ...
+
+
 class RunEndHooks:
     """Protocol EndHooks of run_end_actions.py."""
 
@@ -76,6 +108,7 @@ class RunEndHooks:
         publisher: Publisher,
         entries: Entries,
         blobs: Blobs,
+        tools: ToolCaller,
         *,
         encryption: ContentEncryption = PLAINTEXT,
         is_isolated: Callable[[str, str], bool] = lambda tenant, subject: False,
@@ -86,6 +119,8 @@ class RunEndHooks:
         self._publisher = publisher
         self._entries = entries
         self._blobs = blobs
+        self._tools = tools
+        self._approval_rules = ApprovalRules(DefinitionTexts(blobs))
         self._encryption = encryption
         self._is_isolated = is_isolated
         self._clock_ms = clock_ms
@@ -115,8 +150,8 @@ class RunEndHooks:
                 if url == ERASED:
                     raise Refused("content_erased", "http: its address is erased")
                 await self._request(replace(hook, url=url), value, end, facts, command_id, number)
-            case _:
-                raise Refused("capability_unsupported", f"{hook.kind} cannot be carried out here")
+            case "mcp.call":
+                await self._call_tool(hook, value["payload"] or {}, end, facts, command_id)
         return True
 
     # --- what is sent ------------------------------------------------------------------------------------------------
@@ -128,8 +163,14 @@ class RunEndHooks:
         payload = await self._payload(hook, end.tenant)
         if payload is None and hook.kind == "http":
             payload = {"status": "{{run.status}}", "final_text": "{{run.final_text}}"}
+            if owes_record(state.facts):
+                payload[RESULT] = "{{run.result}}"
         texts = {"id": end.run_id, "status": state.status}
-        if "final_text" in _names_in(payload):
+        names = _names_in(payload)
+        if RESULT in names:
+            is_there = owes_record(state.facts) and state.status == "completed"
+            texts[RESULT] = await self._final_text(state, end.tenant) if is_there else "null"
+        if "final_text" in names:
             bytes_max = REQUEST_TEXT_BYTES_MAX if hook.kind == "http" else TEXT_BYTES_MAX
             texts["final_text"] = _cut(await self._final_text(state, end.tenant), bytes_max)
         rendered = _rendered(payload, texts)
@@ -230,6 +271,46 @@ class RunEndHooks:
         )
         await ask_once(self._commands, command)
 
+    async def _call_tool(
+        self, hook: CompletionHook, arguments: Any, end: RunEnd, facts: RunFacts, command_id: str
+    ) -> None:
+        """Call a tool once; again only when nothing was sent, or after a take-over, with the same idempotency key."""
+        await self._require_allowed(visible_name(hook.server, hook.tool), arguments, end, facts)
+        context = HookCall(
+            tenant=end.tenant,
+            root_run_id=root_of(facts),
+            idempotency_key=command_id,
+            server=hook.server,
+            tool=hook.tool,
+        )
+        try:
+            result = await self._tools.call(context, arguments)
+        except NotSent as error:
+            if self._clock_ms() > end.ended_at_ms + BACKEND_TRIES_MS:
+                raise Refused("capability_unsupported", f"mcp.call of {hook.server}: {error}") from error
+            raise Unavailable(f"mcp.call of {hook.server}: {error}") from error
+        except ConnectorError as error:
+            raise Refused("capability_unsupported", f"mcp.call of {hook.server}: {error}") from error
+        if result.is_error:
+            text = result.text[:ERROR_CHARACTERS_MAX]
+            raise Refused("capability_unsupported", f"mcp.call of {hook.server}, {hook.tool}: {text}")
+
+    async def _require_allowed(self, tool: str, arguments: Any, end: RunEnd, facts: RunFacts) -> None:
+        """Raise Refused unless the rules of the run allow the call. No person can be asked after its end."""
+        try:
+            rules = await self._approval_rules.load(facts.definition)
+        except ConnectorError as error:
+            raise Unavailable(str(error)) from error
+        if not rules.policies:
+            return
+        call = ToolCall(id="", name=tool, input=canonical_json(arguments))
+        [verdict] = decide_calls(rules, facts, end.tenant, (call,))
+        if verdict.outcome == ASK:
+            raise Refused("command_refused", f"{tool} needs approval by people; none are asked after the end of a run")
+        if verdict.outcome != ALLOW:
+            reason = f"{verdict.rule}: {verdict.reason}".strip(": ")
+            raise Refused("command_refused", f"the rules of the run deny {tool}: {reason}")
+
 
 def _memory_scope(name: str, source: Mapping[str, str], author: Author) -> Scope:
     """Return the scope that a hook names. Raises Refused."""
@@ -263,6 +344,8 @@ def _names_in(value: Any) -> set[str]:
 def _rendered(value: Any, texts: Mapping[str, str]) -> Any:
     """Return a JSON value with the templates of its texts replaced, once: what is put in is not read again."""
     match value:
+        case str() if (whole := _TEMPLATE.fullmatch(value)) and whole[1] == RESULT:
+            return json.loads(texts[RESULT])
         case str():
             return _TEMPLATE.sub(lambda match: texts[match[1]], value)
         case list():

@@ -61,9 +61,10 @@ class HistoryHandler:
         stored = command
         if origin is not None:
             stored = await self._encrypt(command, fork_user_id(command, origin.started))
-            await self._context.load_definition(
-                stored.agent or origin.started.definition.name, stored.envelope.tenant, def_id=version_in(stored)
-            )
+            agent = stored.agent or origin.started.definition.name
+            await self._context.load_definition(agent, stored.envelope.tenant, def_id=version_in(stored))
+            if version_in(stored):
+                await self._context.load_definition(agent, stored.envelope.tenant)  # for the rules in force now
             await self._context.store_texts(self._resolve(stored, origin))
         fork = self._fork_command(stored, run_id, origin, unreadable, traceparent)
         read = await self._memory(fork, run_id)

@@ -11,6 +11,7 @@ from typing import Any
 
 from loomlog.connectors.configuration.model import Configuration
 from loomlog.connectors.kafka import KafkaOptions, KafkaRanges, KafkaTail, open_tail
+from loomlog.connectors.output_schema import check_output_schema
 from loomlog.connectors.protocols import EffectClass, LogAppender, Tool
 from loomlog.connectors.tools.remote_calls import REQUESTS_TOPIC, RESULTS_TOPIC, RemoteCallClient
 from loomlog.connectors.tools.remote_tool import RemoteTool
@@ -74,6 +75,7 @@ def build_remote_tools(
             name=name,
             description=block.description,
             input_schema=_to_json(block.input_schema),
+            output=check_output_schema(block.output_schema) if block.output_schema else None,
             effect=EffectClass(block.effect),
             timeout_s=float(block.timeout_seconds),
             clock_ms=clock_ms,

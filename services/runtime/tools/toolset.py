@@ -1,7 +1,7 @@
 """The tools of this process as models and calls need them: looked up by name, described, classified.
 
-A run may also use tools that clients of its principal offer; these are specific to the run: `for_principal` returns the
-toolset that includes them.
+A run may also use tools of MCP servers of its tenant, and those that clients of its principal offer; these are specific
+to the run: `for_principal` returns the toolset that includes them.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,10 +12,12 @@ from loomlog.connectors.tools.registry import build_specs, select_granted
 from loomlog.schemas.client_names import TOOL_NAME_PREFIX as CLIENT_PREFIX
 from loomlog.schemas.client_names import visible_name
 from loomlog.services.runtime.models.model_calls import Toolset
+from loomlog.services.runtime.tools.mcp_tools import McpTools, TenantTools, is_mcp_name
 from loomlog.services.runtime.tools.tool_calls import parse_arguments
 
 SPECS_CACHE_MAX = 1_000
 """Lists of granted tools with cached descriptions; agents are few, and building them costs per turn."""
+NO_LISTS: Mapping[str, str] = {}
 
 
 ClientToolLookup = Callable[[str, str], Mapping[str, Tool]]
@@ -36,10 +38,12 @@ class ProcessToolset:
         *,
         client_tools: ClientToolLookup = no_client_tools,
         missing_client_tool: Callable[[str], Tool] | None = None,
+        mcp: McpTools | None = None,
     ) -> None:
         """`missing_client_tool` returns a tool of a client that is not offered now: it only reports on a lost call."""
         self._client_tools = client_tools
         self._missing_client_tool = missing_client_tool
+        self._mcp = mcp
         self._tools = tools
         # Computed once: an isinstance check of a runtime protocol takes 10 microseconds.
         self._reconcilable = frozenset(name for name, tool in tools.items() if isinstance(tool, Reconciler))
@@ -51,7 +55,13 @@ class ProcessToolset:
     def for_principal(self, tenant: str, subject: str) -> Toolset:
         """Return the toolset for a run of that principal."""
         offered = self._client_tools(tenant, subject)
-        return PrincipalToolset(self, offered) if offered else self
+        mcp = None if self._mcp is None else self._mcp.for_tenant(tenant)
+        return PrincipalToolset(self, offered, mcp) if offered or (mcp is not None and mcp.has_servers) else self
+
+    async def prepare(self, tenant: str, names: tuple[str, ...]) -> None:
+        """Ask servers whose tools are granted and not known yet."""
+        if self._mcp is not None:
+            await self._mcp.prepare(tenant, names)
 
     def find(self, name: str) -> Tool | None:
         if self._missing_client_tool is not None and name.startswith(CLIENT_PREFIX):
@@ -64,10 +74,7 @@ class ProcessToolset:
 
     def effect_class(self, name: str, input_json: str) -> str:
         """Return the effect class of a call as the model wrote it. An unknown tool has no effect, so it is pure."""
-        tool = self.find(name)
-        if tool is None:
-            return EffectClass.PURE.value
-        return tool.effect_class(parse_arguments(input_json)).value
+        return _effect_class(self.find(name), input_json)
 
     def is_reconcilable(self, name: str) -> bool:
         """Return whether the tool can be asked about a lost call."""
@@ -75,23 +82,47 @@ class ProcessToolset:
             self._missing_client_tool is not None and name.startswith(CLIENT_PREFIX)
         )
 
+    def shown_lists(self, specs: tuple[ToolSpec, ...]) -> Mapping[str, str]:
+        """Return the hashes of the lists of MCP servers that these tools are of: none of them is."""
+        return NO_LISTS
+
 
 class PrincipalToolset:
-    """Toolset of a run: the common tools, and those that clients of its principal offer (a Toolset too)."""
+    """Toolset of a run (a Toolset too): the common tools, those of MCP servers of its tenant, and those that clients of
+    its principal offer.
+    """
 
-    def __init__(self, common: ProcessToolset, offered: Mapping[str, Tool]) -> None:
+    def __init__(self, common: ProcessToolset, offered: Mapping[str, Tool], mcp: TenantTools | None) -> None:
         self._offered = offered
+        self._mcp = mcp
         self._common = common
-        self.effect_class = common.effect_class
         self.is_reconcilable = common.is_reconcilable
         self.grants = common.grants
+        self.prepare = common.prepare
 
     def for_principal(self, tenant: str, subject: str) -> Toolset:
         return self._common.for_principal(tenant, subject)
 
     def specs(self, names: tuple[str, ...]) -> tuple[ToolSpec, ...]:
         """Return the common tools first: a prompt cache stays valid when a client connects or leaves."""
-        return (*self._common.specs(names), *build_specs(self._offered, names))
+        of_servers = () if self._mcp is None else self._mcp.specs(names)
+        return (*self._common.specs(names), *of_servers, *build_specs(self._offered, names))
 
     def find(self, name: str) -> Tool | None:
+        if self._mcp is not None and is_mcp_name(name):
+            return self._mcp.find(name)
         return self._offered.get(name) or self._common.find(name)
+
+    def effect_class(self, name: str, input_json: str) -> str:
+        """Return the effect class of a call as the model wrote it. An unknown tool has no effect, so it is pure."""
+        return _effect_class(self.find(name), input_json)
+
+    def shown_lists(self, specs: tuple[ToolSpec, ...]) -> Mapping[str, str]:
+        """Return the hashes of the lists of MCP servers that these tools are of, by server."""
+        return NO_LISTS if self._mcp is None else self._mcp.shown_lists(specs)
+
+
+def _effect_class(tool: Tool | None, input_json: str) -> str:
+    if tool is None:
+        return EffectClass.PURE.value
+    return tool.effect_class(parse_arguments(input_json)).value

@@ -122,6 +122,15 @@ class EntityClient:
                 "carried out, and sent again with its id it is carried out once"
             ) from None
 
+    async def tell(self, command: Any) -> None:
+        """Append a command without waiting for its answer; returns when it is in the log, where its owner reads it once
+        there is one. Raises CommandInvalid, Transient.
+        """
+        name = target_of(self._families, command)
+        if self.encrypt is not None:
+            command = await self.encrypt(self._families.of(name).declaration, command)
+        await self.send(partition_of(aggregate_key(name), self._replicas.partitions), aggregate_key(name), command)
+
     def takes(self, command: Any) -> bool:
         """Whether a command is of a family of this client's own topic set."""
         return self._families.takes(command)

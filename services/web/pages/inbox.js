@@ -9,6 +9,7 @@ import { every, onReconnect, usePages } from "../resource.js";
 import { here, setQuery } from "../router.js";
 import { may } from "../session.js";
 import { follow } from "../stream.js";
+import { Approval } from "./inbox/approval.js";
 import { ClosedQuestion } from "./inbox/closed.js";
 import { Question } from "./inbox/question.js";
 import { inOrder, nextOf } from "./inbox/questions.js";
@@ -117,7 +118,7 @@ function Waiting({ run }) {
     ${state.error && state.error.status !== 0 ? html`<${ErrorState} error=${state.error} compact />` : null}
     ${typeof Notification === "undefined" ? null : html`<div class="bar"><${Checkbox} label="Tell me of new questions while this tab is in the background" checked=${notifies} onChange=${async (wanted) => setNotifies(wanted && (await Notification.requestPermission()) === "granted")} /></div>`}
     ${shown.length
-      ? html`<div class="questions" ref=${box}>${shown.map((one) => html`<${Question} key=${one.interrupt_id} question=${one} isCurrent=${one.interrupt_id === current} onCurrent=${() => setCurrent(one.interrupt_id)} onLeft=${() => leave(one)} canAnswer=${may("runs:create")} />`)}</div>`
+      ? html`<div class="questions" ref=${box}>${shown.map((one) => html`<${one.kind === "approval" ? Approval : Question} key=${one.interrupt_id} question=${one} isCurrent=${one.interrupt_id === current} onCurrent=${() => setCurrent(one.interrupt_id)} onLeft=${() => leave(one)} canAnswer=${may("runs:create")} />`)}</div>`
       : html`<${Empty} icon="inbox" title="No question waits"><p>When an agent asks a person with the tool <code>Interruption</code>, its question appears here by itself.</p><//>`}
   `;
 }

@@ -1,4 +1,4 @@
-// Operations: pauses, limits, routing, snapshots, erasure, health, configuration, hooks, families. Each tab is a module of its own, read when it is opened.
+// Operations: pauses, limits, routing, snapshots, erasure, acts, health, configuration, hooks, families. Each tab is a module of its own, read when it is opened.
 import { html, useEffect, useState } from "../ui.js";
 import { ApiError } from "../api.js";
 import { Tabs } from "../components/controls.js";
@@ -12,7 +12,8 @@ const TABS = [
   { key: "limits", title: "Limits", icon: "coins", scope: "runs:read tenant:read", load: () => import("./operations/limits.js") },
   { key: "routing", title: "Routing", icon: "network", scope: "tenant:read", load: () => import("./operations/routing.js") },
   { key: "snapshots", title: "Snapshots", icon: "archive", scope: "substrate:admin", load: () => import("./operations/snapshots.js") },
-  { key: "erasure", title: "Erasure", icon: "trash-2", scope: "substrate:admin", load: () => import("./operations/erasure.js") },
+  { key: "erasure", title: "Erasure", icon: "trash-2", scope: "substrate:tenant", load: () => import("./operations/erasure.js") },
+  { key: "acts", title: "Acts", icon: "scroll-text", scope: "substrate:tenant", load: () => import("./operations/acts.js") },
   { key: "health", title: "Health", icon: "shield-check", scope: "substrate:admin", load: () => import("./operations/health.js") },
   { key: "configuration", title: "Configuration", icon: "settings", scope: "tenant:read", load: () => import("./operations/configuration.js") },
   { key: "hooks", title: "Hooks", icon: "link", scope: "substrate:tenant", load: () => import("./operations/hooks.js") },

@@ -67,7 +67,7 @@ def test_blocks_of_later_versions_are_accepted_with_one_warning_each(folder: Fol
       hook: {delivery: channel, channel: x, auth: {kind: hmac, signing_secret_env: LOOMCYCLE_HOOK_SECRET}}
     cache: {}
     search_priority: [brave]
-    mcp_servers: {x: {url: "http://a/${LOOMLOG_PART}", headers: {Authorization: "Bearer ${LOOMLOG_BEARER}"}}}
+    mcp_servers: {x: {transport: http, url: "http://a/${LOOMLOG_PART}", headers: {A: "Bearer ${LOOMLOG_BEARER}"}}}
     document_sources: {p: {tenancy_strategy: {env_pattern: "LOOMLOG_KEY_{tenant_id}"}}}
     interruption:
     """
@@ -76,7 +76,6 @@ def test_blocks_of_later_versions_are_accepted_with_one_warning_each(folder: Fol
     assert [str(warning) for warning in loaded.warnings] == [
         "loomlog.yaml:3: cache is ignored: provider response cache is not in this version",
         "loomlog.yaml:4: search_priority is ignored: web search is not in this version",
-        "loomlog.yaml:5: mcp_servers is ignored: MCP servers is not in this version",
         "loomlog.yaml:6: document_sources is ignored: documents is not in this version",
     ]
     assert loaded.secrets == {"LOOMCYCLE_HOOK_SECRET": "x" * 20}

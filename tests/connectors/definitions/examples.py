@@ -59,6 +59,7 @@ AGENT = {
     "memory_backend": "m",
     "core_blocks": [{"label": "l", "scope": "agent", "limit_bytes": 1, "read_only": True}, {"label": "m"}],
     "inherit_core_blocks": True,
+    "approvals": {"rules": [{"name": "no-shell", "tools": ["Bash"], "then": "deny"}]},
     "memory_inject_max_tokens": 1,
     "inject_tool_guide": True,
     "internal": True,
@@ -114,6 +115,11 @@ MCP_SERVER = {
     "url": "https://tools.example:8443/mcp?x=1&y=2",
     "headers": {"X-B": "$cred:b", "X-A": "${run.user_id}"},
     "description": "d",
+    "pool_size": 2,
+    "tools": ["search"],
+    "trust_annotations": True,
+    "effects": {"search": "read"},
+    "timeout_seconds": 60,
 }
 SCHEDULE = {
     "agent": "team/soaker",

@@ -36,6 +36,22 @@ def refused(kind: str, /, **changes: Any) -> str:
     return f"{caught.value.reason} {caught.value.message}"
 
 
+@pytest.mark.parametrize(
+    ("schema", "problem"),
+    [
+        ({"type": "string"}, 'must be "object"'),
+        ({"type": "object", "properties": {"a": {"$ref": "http://x.example"}}}, "leaves the schema"),
+        ({"type": "object", "properties": {"a": {"pattern": "("}}}, "/properties/a/pattern"),
+        ({"type": "object", "description": "x" * 65_536}, "at most 65536"),
+        ([], "expected a mapping"),
+    ],
+)
+def test_an_output_schema_that_cannot_be_used_is_refused_when_it_is_written(schema: Any, problem: str) -> None:
+    message = refused("agent", output_schema=schema)
+    assert message.startswith("invalid_definition output_schema: ")
+    assert problem in message
+
+
 def state(name: str, kind: str, **handler: Any) -> dict[str, Any]:
     return {"state": name, "handler": {"kind": kind, **handler}}
 
@@ -126,7 +142,7 @@ def test_limits_of_a_skill():
 
 @pytest.mark.parametrize(
     "url",
-    ["", "x", "/mcp", "ftp://a.example", "http://", "https:///x", "http://a b/", "http://[::1", "http://a:99999/"],
+    ["x", "/mcp", "ftp://a.example", "http://", "https:///x", "http://a b/", "http://[::1", "http://a:99999/"],
 )
 def test_an_address_that_is_not_absolute_is_refused(url: str):
     assert "url: expected an address" in refused("mcpserver", url=url)
@@ -138,6 +154,7 @@ def test_servers_that_are_processes_and_passwords_in_addresses_are_refused():
     assert refused("mcpserver", transport="stdio").startswith("invalid_definition transport: a server that is started")
     assert refused("mcpserver", command="rm").startswith("unknown_field overlay.command is a key of files; a server")
     assert refused("mcpserver", discovered_tools=[]).startswith("unknown_field overlay.discovered_tools is set by")
+    assert refused("mcpserver", url="") == "missing_field missing required field: url"
     assert refused("mcpserver", transport=None) == "missing_field missing required field: transport"
     server = KINDS["mcpserver"]
     content = {**server.compose("x", examples.MCP_SERVER), "discovered_tools": [{"name": "shout"}]}

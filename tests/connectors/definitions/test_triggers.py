@@ -45,9 +45,14 @@ def test_a_hook_follows_completed_runs_unless_it_says_otherwise() -> None:
     ("hook", "reason", "text"),
     [
         (
-            {"kind": "mcp.call", "server": "s", "tool": "t"},
+            {"kind": "mcp.call", "server": "s", "tool": "t", "args": {"a": 1}, "payload": {}},
             "invalid_definition",
-            "on_complete[1].kind: mcp.call cannot",
+            "on_complete[1].payload: a call of a tool has args",
+        ),
+        (
+            {"kind": "mcp.call", "server": "s", "tool": "t", "args": {"a": "x" * 70_000}},
+            "too_large",
+            "on_complete[1].args has",
         ),
         ({"kind": "http", "url": "ftp://a"}, "invalid_definition", "on_complete[1].url: expected an address"),
         ({"kind": "http", "url": "https://a:b@c/"}, "invalid_definition", "on_complete[1].url: expected an address"),

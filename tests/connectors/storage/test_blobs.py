@@ -38,6 +38,17 @@ async def test_an_absent_blob_is_permanently_not_found(blobs: Blobs) -> None:
     assert error.value.kind == "not_found"
 
 
+async def test_what_is_deleted_is_not_found_and_may_be_deleted_again(blobs: Blobs) -> None:
+    ref = await blobs.put(b"hers", "text/plain")
+    other = await blobs.put(b"his", "text/plain")
+    await blobs.delete(ref)
+    await blobs.delete(ref)
+    with pytest.raises(Permanent) as raised:
+        await blobs.get(ref)
+    assert raised.value.kind == "not_found"
+    assert await blobs.get(other) == b"his"
+
+
 async def test_many_may_put_the_same_at_once(tmp_path: Path) -> None:
     blobs = FileBlobs(tmp_path)
     refs = await asyncio.gather(*(blobs.put(DATA) for _ in range(8)))

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from loomlog.connectors.errors import Permanent, Transient
+from loomlog.connectors.json_schema import CompiledSchema, compile_schema
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.protocols import EffectClass, ProducerRecord, Reconciler, ToolContext, ToolResult, UnknownEffect
@@ -31,7 +32,8 @@ PARTITIONS = 3
 class Scene:
     """A log, and processes on it one after the other."""
 
-    def __init__(self) -> None:
+    def __init__(self, output: CompiledSchema | None = None) -> None:
+        self.output = output
         self.log = MemoryLog({REQUESTS_TOPIC: PARTITIONS, RESULTS_TOPIC: PARTITIONS})
         self.now = self.log.clock_ms = NOW
         self.unreadable: list[str] = []
@@ -56,6 +58,7 @@ class Scene:
                 effect=EffectClass.UNSAFE,
                 timeout_s=TIMEOUT_S,
                 clock_ms=lambda: self.now,
+                output=self.output,
             )
         finally:
             following.cancel()
@@ -123,6 +126,35 @@ async def test_an_error_of_the_service_is_an_error_for_the_model() -> None:
         await scene.until_sent()
         scene.answers("out of stock", is_error=True)
         assert await task == ToolResult(text="out of stock", is_error=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_error", "expected"),
+    [
+        ('{"state": "paid"}', False, ToolResult(text='{"state":"paid"}')),
+        ("out of stock", True, ToolResult(text="out of stock", is_error=True)),
+    ],
+)
+async def test_a_result_that_meets_its_schema_is_a_record(text: str, is_error: bool, expected: ToolResult) -> None:
+    assert await result_of(text, is_error=is_error) == expected
+
+
+async def test_a_result_that_does_not_meet_its_schema_is_an_error_that_says_where() -> None:
+    result = await result_of('{"state": 7}')
+    assert result.is_error
+    assert result.text.startswith("lookup was carried out, and its result does not meet")
+    assert "$.state: " in result.text
+
+
+async def result_of(text: str, *, is_error: bool = False) -> ToolResult:
+    """What a tool with an output schema makes of its service's result."""
+    scene = Scene(compile_schema({"type": "object", "properties": {"state": {"type": "string"}}}))
+    async with scene.process() as tool:
+        task = asyncio.create_task(tool.call({}, context()))
+        await scene.until_sent()
+        scene.answers(text, is_error=is_error)
+        result: ToolResult = await task
+    return result
 
 
 async def test_the_next_owner_waits_for_the_result_of_the_same_call_and_sends_nothing() -> None:

@@ -436,7 +436,7 @@ def test_a_time_out_of_range_does_not_stop_a_frame():
 def row(seq: int, kind: str, event: dict, payload: list | None = None) -> TranscriptRow:
     stored = None if payload is None else orjson.dumps(payload).decode()
     return TranscriptRow(
-        "r_1", seq, "default", "s_1", 1_780_000_000_123 * 10**6, kind, orjson.dumps(event).decode(), stored
+        "r_1", seq, "default", "s_1", 1_780_000_000_123 * 10**6, kind, orjson.dumps(event).decode(), stored, 0
     )
 
 

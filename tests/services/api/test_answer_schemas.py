@@ -70,6 +70,8 @@ OPEN_FIELDS = {
     "StateSchema.schema": "an Avro schema",
     "TranscriptFrame.event": "a frame of any type",
     "TranscriptFrame.payload": "segments of a user",
+    "TranscriptEvent.payload": "a frame of any type",
+    "TranscriptEvent.segments": "segments of a user",
     "Aggregate.state": "the state of any family",
     "FoldedAggregate.state": "the state, as its family has it",
     "RepairBody.state": "the state of any family",

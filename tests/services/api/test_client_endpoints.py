@@ -1,10 +1,12 @@
 """Who may open a WebSocket for tools, and what a refused handshake says; over bare ASGI."""
 
 import asyncio
+import contextlib
 import json
 import logging
 import socket
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +18,13 @@ from loomlog.connectors.configuration.principals import TokenTable
 from loomlog.services.api.app import build_app
 from loomlog.services.api.client_endpoints import SUBPROTOCOL, AsgiClientSocket, identify
 from loomlog.services.api.main import ApiServer, _server_config
+from loomlog.services.api.open_access import ENDED
 from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.clients.connection import ClientDisconnected
 from loomlog.services.core.refusals import Refused
+from tests.connectors.identity_providers.provider import Provider, providers_of
 from tests.services.api.serving import Served, served, service_of
-from tests.services.application.world import ACME, READER
+from tests.services.application.world import ACME, READER, tokens, until
 
 WAIT_S = 5.0
 HELLO = '{"type":"hello","tools":[{"name":"click"}]}'
@@ -71,7 +75,8 @@ class Client:
         return self.sent[0]["status"], json.loads(self.sent[1]["body"])["code"]
 
 
-async def talked(here: Served, **given: Any) -> Client:
+@contextlib.asynccontextmanager
+async def requests_read(here: Served) -> AsyncIterator[None]:
     """With requests for clients being read."""
     log = here.world.log
 
@@ -80,10 +85,15 @@ async def talked(here: Served, **given: Any) -> Client:
 
     running = asyncio.create_task(here.world.layer.clients.run(tail))
     try:
-        return await Client(here.app, **given).talk()
+        yield
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
+
+
+async def talked(here: Served, **given: Any) -> Client:
+    async with requests_read(here):
+        return await Client(here.app, **given).talk()
 
 
 @pytest.mark.parametrize(
@@ -166,6 +176,29 @@ async def test_without_tokens_programs_and_pages_of_this_machine_may_connect(ori
 async def test_without_tokens_pages_of_elsewhere_may_not(origin: str) -> None:
     with pytest.raises(Refused, match="pages of this machine"):
         await identify(Authenticator(TokenTable(rows=(), open_mode=True)), {"origin": origin}, [])
+
+
+class Staying(Client):
+    """A client that says nothing and stays until it is told to leave."""
+
+    async def _send(self, message: Mapping[str, Any]) -> None:
+        self.sent.append(message)
+        if message["type"] == "websocket.close":
+            self._coming.put_nowait({"type": "websocket.disconnect", "code": message["code"]})
+
+
+async def test_a_connection_ends_when_the_token_of_a_provider_expires(tmp_path: Path) -> None:
+    provider, later_s = Provider(), [0]
+    gate = Authenticator(tokens(), providers=providers_of(provider), time_s=lambda: time.time() + later_s[0])
+    async with served(tmp_path, authenticator=gate) as here, requests_read(here):
+        client = Staying(here.app, offers=[SUBPROTOCOL, f"bearer.{provider.token()}"])
+        talking = asyncio.create_task(client.talk())
+        await until(lambda: client.kinds == ["websocket.accept"])
+        here.service.open_access.end_revoked()
+        later_s[0] = 700
+        here.service.open_access.end_revoked()
+        await talking
+    assert client.sent[1:] == [{"type": "websocket.close", "code": 1008, "reason": ENDED}]
 
 
 @pytest.mark.parametrize("error", [OSError("gone"), RuntimeError("after close")])

@@ -188,6 +188,18 @@ async def test_the_version_of_another_tenant_is_not_found(here: Served, path: st
     assert await get(here, f"/{made['def_id']}{path}?tenant=acme", ADMIN_CALLER)
 
 
+async def test_a_change_of_the_output_schema_says_whether_its_readers_go_on_working(here: Served) -> None:
+    schema = {"type": "object", "properties": {"total": {"type": "number"}}, "required": ["total"]}
+    await create(here, "helper", "one")
+    typed = await operate(here, "fork", name="helper", overlay={"output_schema": schema}, promote=True)
+    looser = await operate(here, "fork", name="helper", overlay={"output_schema": {**schema, "required": []}})
+    assert (await get(here, f"/{typed['def_id']}/diff"))["output_change"] == {"kind": "compatible", "reasons": []}
+    change = (await get(here, f"/{looser['def_id']}/diff"))["output_change"]
+    assert change == {"kind": "breaking", "reasons": ["$.total: may be absent now"]}
+    same = await operate(here, "fork", name="helper", overlay={"system_prompt": "two"})
+    assert "output_change" not in await get(here, f"/{same['def_id']}/diff")
+
+
 async def test_a_difference_is_that_to_the_parent_or_to_what_is_named(here: Served) -> None:
     first = await create(here, "helper", "one")
     second = await operate(here, "fork", name="helper", overlay={"system_prompt": "two"}, promote=False)

@@ -1,5 +1,6 @@
 """MCP over HTTP: handshakes, sessions that outlive a process, the stateless era, tools, and what is refused."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,8 @@ from loomlog.services.api.mcp.messages import (
 from loomlog.services.api.mcp.sessions import Sessions
 from loomlog.services.application.dispatch import Dispatch
 from tests.services.api.serving import Served, served
-from tests.services.application.world import ACME, ADMIN_CALLER, IVY, READER
+from tests.services.application.owner import WAIT_S
+from tests.services.application.world import ACME, ADMIN_CALLER, IVY, READER, until
 from tests.services.entities import NOW_MS
 
 PATH = "/v1/_mcp"
@@ -98,7 +100,7 @@ async def test_tools_that_a_caller_may_not_call_are_hidden_and_refused(here: Ser
     ]
     assert result["isError"]
     assert "insufficient_scope" in result["content"][0]["text"]
-    assert (await post(here, {"jsonrpc": "2.0", "id": 1, "method": "initialize"}, IVY)).status_code == 403
+    assert "publish_channel" not in await names(here, IVY)
 
 
 async def test_a_session_outlives_the_process_and_belongs_to_its_principal(here: Served) -> None:
@@ -134,6 +136,12 @@ async def test_ping_and_notifications(here: Served) -> None:
         (b'{"jsonrpc": "2.0", "id": 1}', INVALID_REQUEST),
         (b'{"jsonrpc": "2.0", "id": 1, "method": "ping", "params": []}', INVALID_PARAMETERS),
         (b"[" * 10_000, PARSE_ERROR),
+        (b'{"jsonrpc": "2.0", "id": 1, "method": "ping", "par', PARSE_ERROR),
+        (b"\xff\xfe", PARSE_ERROR),
+        (b'[{"jsonrpc": "2.0", "id": 1, "method": "ping"}]', INVALID_REQUEST),
+        (b'{"jsonrpc": "2.0", "id": 1, "method": 7}', INVALID_REQUEST),
+        (b'{"jsonrpc": "2.0", "id": {}, "method": "ping"}', INVALID_REQUEST),
+        (b'{"jsonrpc": "2.0", "id": 1.5, "method": "ping"}', INVALID_REQUEST),
         (b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}', INVALID_REQUEST),
     ],
     ids=lambda value: str(value)[:40],
@@ -142,6 +150,106 @@ async def test_a_message_of_another_form_is_an_error_of_the_protocol(here: Serve
     answer = await here.client(ACME).post(PATH, content=body, headers={"content-type": "application/json"})
     assert answer.json()["error"]["code"] == code
     assert answer.status_code in (200, 400)
+
+
+async def test_a_frame_of_10_mb_is_refused_in_the_form_of_the_protocol(here: Served) -> None:
+    body = b'{"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"a": "' + b"x" * 10_000_000 + b'"}}'
+    answer = await here.client(ACME).post(PATH, content=body, headers={"content-type": "application/json"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (413, INVALID_REQUEST)
+
+
+async def test_deep_arguments_are_refused_or_taken_but_break_nothing(here: Served) -> None:
+    session = await begin(here)
+    for depth in (100, 900, 1_100):
+        deep = '{"a":' * depth + "1" + "}" * depth
+        call = f'{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"context","arguments":{deep}}}}}'
+        headers = {"content-type": "application/json", "mcp-session-id": session}
+        answer = (await here.client(ACME).post(PATH, content=call.encode(), headers=headers)).json()
+        assert answer.get("result", {}).get("isError") or answer["error"]["code"] == PARSE_ERROR
+    assert (await ask(here, "ping", session=session))["result"] == {}
+
+
+async def test_two_initializes_are_two_sessions_and_both_live(here: Served) -> None:
+    first, second = await begin(here), await begin(here)
+    assert first != second
+    for session in (first, second):
+        assert (await ask(here, "ping", session=session))["result"] == {}
+
+
+async def test_a_repeated_id_is_the_same_call_and_another_call_under_it_is_refused(here: Served) -> None:
+    session = await begin(here)
+    one, other = {"agent": "soaker", "prompt": "one"}, {"agent": "soaker", "prompt": "another"}
+    calls = [await ask(here, "tools/call", session=session, name="spawn_run", arguments=each) for each in (one, one)]
+    runs = {call["result"]["structuredContent"]["run_id"] for call in calls}
+    assert len(runs) == len(here.world.commands()) == 1
+    refused = (await ask(here, "tools/call", session=session, name="spawn_run", arguments=other))["result"]
+    assert (refused["isError"], "idempotency_key_reused" in refused["content"][0]["text"]) == (True, True)
+    elsewhere = await ask(here, "tools/call", name="spawn_run", arguments=one)
+    assert elsewhere["result"]["structuredContent"]["run_id"] not in runs
+
+
+@pytest.mark.parametrize("request_id", [99, "a", None, True, {}])
+async def test_a_cancel_of_an_unknown_request_changes_nothing(here: Served, request_id: Any) -> None:
+    session = await begin(here)
+    message = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": request_id}}
+    answer = await post(here, message, mcp_session_id=session)
+    assert (answer.status_code, answer.content) == (202, b"")
+    assert here.world.commands() == []
+
+
+async def test_a_cancel_ends_the_run_of_its_call_whichever_process_gets_it(here: Served) -> None:
+    session = await begin(here)
+    params = {"name": "spawn_run", "arguments": {"agent": "silent", "prompt": "go"}}
+    call = {"jsonrpc": "2.0", "id": "c", "method": "tools/call", "params": params}
+    waiting = asyncio.create_task(post(here, call, mcp_session_id=session))
+    await until(lambda: here.world.states)
+    here.service.mcp_calls.clear()  # as in another process
+    message = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "c"}}
+    assert (await post(here, message, mcp_session_id=session)).status_code == 202
+    async with asyncio.timeout(WAIT_S):
+        result = (await waiting).json()["result"]
+    assert result["structuredContent"]["status"] == "cancelled"
+
+
+async def test_answers_to_no_question_change_nothing(here: Served) -> None:
+    session = await begin(here)
+    for request_id in ("question:r_none:intr_none", "question:", "x", 7):
+        answer = {"jsonrpc": "2.0", "id": request_id, "result": {"action": "accept", "content": {"answer": "yes"}}}
+        assert (await post(here, answer, mcp_session_id=session)).status_code == 202
+    refusal = {"jsonrpc": "2.0", "id": "question:r_a:b", "error": {"code": -1, "message": "no"}}
+    assert (await post(here, refusal, mcp_session_id=session)).status_code == 202
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [
+        ("https://evil.example", 403),
+        ("http://evil.localhost.example", 403),
+        ("http://localhost:3000", 200),
+        ("http://127.0.0.1", 200),
+        ("vscode-webview://abc", 200),
+    ],
+)
+async def test_pages_of_other_sites_are_refused(here: Served, origin: str, status: int) -> None:
+    message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}
+    answer = await post(here, message, origin=origin)
+    assert answer.status_code == status
+    assert ("error" in answer.json()) == (status == 403)
+
+
+async def test_cheap_calls_never_wait_for_long_ones(here: Served) -> None:
+    session = await begin(here)
+    params = {"name": "spawn_run", "arguments": {"agent": "silent", "prompt": "go"}}
+    calls = [{"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params} for number in range(17)]
+    waiting = [asyncio.create_task(post(here, call, mcp_session_id=session)) for call in calls]
+    await until(lambda: len(here.world.states) == 16)
+    assert (await ask(here, "tools/call", session=session, name="context", arguments={"op": "help"}))["result"]
+    assert len(here.world.commands()) == 16
+    here.world.reply(here.world.commands()[0].run_id)
+    await until(lambda: len(here.world.states) == 17)
+    for task in waiting:
+        task.cancel()
+    await asyncio.wait(waiting)
 
 
 async def test_unknown_methods_and_tools(here: Served) -> None:

@@ -193,6 +193,29 @@ async def test_a_call_that_waits_ends_with_the_question_and_goes_on_with_the_ans
     assert result["structuredContent"]["run_id"] == run_id
 
 
+async def test_two_questions_of_one_keyed_call_are_both_answered(here: Served) -> None:
+    params: dict[str, Any] = {"name": "spawn_run", "arguments": {"agent": "silent", "prompt": "go"}}
+    run_id = ""
+    for text in ("first", "second"):
+        call = ask(here, "tools/call", params, capabilities={"elicitation": {}}, **{"io.loomlog/idempotencyKey": "k"})
+        waiting = asyncio.create_task(call)
+        run_id = await started(here)
+        await closed(here, run_id)
+        here.world.ask(run_id, {"question": text})
+        async with asyncio.timeout(WAIT_S):
+            result = (await waiting)["result"]
+        [(question, asked)] = result["inputRequests"].items()
+        assert asked["params"]["message"] == text
+        answer = {question: {"action": "accept", "content": {"answer": "yes"}}}
+        params = {**params, "inputResponses": answer, "requestState": result["requestState"]}
+    call = ask(here, "tools/call", params, capabilities={"elicitation": {}}, **{"io.loomlog/idempotencyKey": "k"})
+    waiting = asyncio.create_task(call)
+    await closed(here, run_id)
+    here.world.reply(run_id, "so be it")
+    async with asyncio.timeout(WAIT_S):
+        assert (await waiting)["result"]["structuredContent"]["final_text"] == "so be it"
+
+
 async def started(here: Served) -> str:
     """The run of the newest command, once its owner has started it."""
     async with asyncio.timeout(WAIT_S):

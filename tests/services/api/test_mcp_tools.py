@@ -12,8 +12,6 @@ from loomlog.services.application.operations import product_operations
 from tests.services.application.world import ACME, ADMIN_CALLER, READER
 
 MISSING = {
-    "directory": "there is no directory of users yet",
-    "operatortokendef": "tokens cannot be minted yet",
     "credentialdef": "credentials cannot be stored yet",
     "path": "there are no paths yet",
     "document": "there are no documents yet",
@@ -31,6 +29,8 @@ TOOLS = re.findall(
     peek_channel ack_channel stream_user_run_states
     """,
 )
+OURS = {"approvals", "approve_call", "deny_call"}
+"""Tools that existing clients do not know."""
 ADMINISTRATORS_ONLY = re.findall(
     r"\w+",
     """
@@ -49,9 +49,16 @@ def test_a_tool_is_present_or_its_feature_is_missing(name: str) -> None:
     assert (name in listed(ADMIN_CALLER)) == (name not in MISSING)
 
 
-def test_there_are_52_and_no_tool_besides_them() -> None:
+def test_there_are_52_and_those_of_ours() -> None:
     assert len(TOOLS) == 52
-    assert listed(ADMIN_CALLER) <= set(TOOLS)
+    assert listed(ADMIN_CALLER) - set(TOOLS) == OURS
+
+
+def test_an_approval_over_mcp_says_so() -> None:
+    place = {"run_id": "r_1", "approval_id": "intr_1"}
+    target = McpTools((*product_operations(), *OPERATIONS), {}).find("approve_call", place, ACME)
+    assert target is not None
+    assert (target.operation.name, target.fields) == ("approvals.approve", {**place, "surface": "mcp"})
 
 
 def test_administrators_only() -> None:

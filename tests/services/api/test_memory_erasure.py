@@ -165,6 +165,7 @@ async def here(tmp_path: Path) -> AsyncIterator[Here]:
 HELD = {
     "memory_entries": 2, "memory_versions": 3, "memory_pending": 1, "memory_databases": 1,
     "memory_database_bytes": 2048, "memory_index_rows": 3, "memory_vectors": 2, "memory_cached_embeddings": 1,
+    "memory_rows": 2,
 }  # fmt: skip
 NOTHING = {**dict.fromkeys(HELD, 0), "memory_versions": 5}
 

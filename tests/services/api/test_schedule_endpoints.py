@@ -158,7 +158,6 @@ async def test_what_has_no_state_is_not_found(here: Served) -> None:
         ({"jitter_ms": 3_600_001}, "jitter_ms"),
         ({"overlap": "both"}, "overlap"),
         ({"user_tier_schedules": {"free": "@daily"}}, "expected one of them"),
-        ({"on_complete": [{"kind": "mcp.call", "server": "s", "tool": "t"}]}, "mcp.call"),
     ],
 )
 async def test_what_is_refused_when_it_is_written(here: Served, overlay: dict[str, Any], text: str) -> None:

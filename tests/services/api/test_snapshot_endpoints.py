@@ -92,7 +92,7 @@ async def test_a_kept_one_is_restored_by_its_id_and_by_a_document(two: tuple[Ser
     path = f"{SNAPSHOTS}/{made['id']}/restore"
     actual = (await there.client().post(path, json={"include_history": True})).json()
     assert (actual["runs_restored"], actual["runs_skipped"]) == (0, 1)
-    assert "no effect" in actual["warnings"][0]
+    assert any("no effect" in warning for warning in actual["warnings"])
     assert (await there.client().post(path)).status_code == 200
     document = (await there.client().get(f"{SNAPSHOTS}/{made['id']}/export")).json()
     empty = await created(here)

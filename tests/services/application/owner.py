@@ -13,6 +13,7 @@ from loomlog.schemas.generated.run_commands import (
     Command,
     CompactRun,
     ForkRun,
+    GiveApproval,
     ImportRun,
     PauseRun,
     PostInput,
@@ -26,7 +27,15 @@ from loomlog.schemas.generated.run_commands import (
 from loomlog.schemas.generated.run_events import RunStarted, ToolOutcomeAsked
 from loomlog.schemas.generated.stream_events import Claim
 from loomlog.schemas.generated.stream_records import ModelDelta
-from loomlog.schemas.generated.values import AgentDefinition, Envelope, ForkPoint, InterruptionTerms, ToolCall, Usage
+from loomlog.schemas.generated.values import (
+    AgentDefinition,
+    ApprovalPolicy,
+    Envelope,
+    ForkPoint,
+    InterruptionTerms,
+    ToolCall,
+    Usage,
+)
 from loomlog.schemas.ids import partition_key
 from loomlog.schemas.records import replace
 from loomlog.services.application.application import TOPICS
@@ -38,6 +47,7 @@ from loomlog.services.core.run.commands import (
     CompactCommand,
     ForkCommand,
     ForkOrigin,
+    GiveApprovalCommand,
     ImportCommand,
     InputCommand,
     ModelAnswered,
@@ -61,6 +71,8 @@ from loomlog.services.runtime.run.interrupt_responses import InterruptionAnswers
 
 PARTITIONS = 4
 NOW_MS = 1_780_000_000_000
+SILENT = ("silent", "teller")
+RULES = (ApprovalPolicy(source="file", sha256="f0", text='{"rules":[]}'),)
 WAIT_S = 30.0
 """Longest wait of any test; nothing here takes a tenth of a second."""
 
@@ -206,6 +218,8 @@ class RunOwner:
             case ResolveInterruption():
                 answer = await InterruptionAnswers().prepare(command, state, command.envelope.tenant, "")
                 order = answer(self.now_ms)
+            case GiveApproval():
+                order = GiveApprovalCommand(at_ms=self.now_ms, command=command)
             case CancelTurn():
                 turn, attempt = (state.turn, state.attempt) if isinstance(state, AwaitingModel) else (0, 0)
                 text = self.said
@@ -225,9 +239,9 @@ class RunOwner:
             return
         self.happen(run_id, *events, cause_id=command.envelope.command_id)
         now = self.states[run_id]
-        if isinstance(now, AwaitingModel) and now.facts.definition.name != "silent":
+        if isinstance(now, AwaitingModel) and now.facts.definition.name not in SILENT:
             self.reply(run_id)
-        if isinstance(now, Compacting) and now.facts.definition.name != "silent":
+        if isinstance(now, Compacting) and now.facts.definition.name not in SILENT:
             self.summarise(run_id)
 
     def summarise(self, run_id: str) -> None:
@@ -315,6 +329,7 @@ class RunOwner:
             system_prompt="Be short.",
             sha256="ab" * 32,
             interruption=InterruptionTerms(enabled=True),
+            approvals=RULES if command.agent == "teller" else (),
         )
         return StartOrder(
             at_ms=NOW_MS,

@@ -4,12 +4,15 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import orjson
+
 from loomlog.connectors.errors import Transient
 from loomlog.projections.audit import AuditRow
 from loomlog.projections.engine.cursors import CursorRow
 from loomlog.projections.engine.lag import Progress
 from loomlog.projections.frames.frame import FRAMES_PER_EVENT, FrameMemory
 from loomlog.projections.interrupts import InterruptFilter, InterruptPage, InterruptRow
+from loomlog.projections.newest_frames import FrameFilter, FramePage
 from loomlog.projections.run_queries import SAME_HANDLE_MAX, ActiveRuns, RunCounts, RunFilter, RunPage, UserActivity
 from loomlog.projections.runs import RunRow, frame_memory
 from loomlog.projections.tables import EVERY_TENANT, Scope, page_token, parse_page_token, parse_token_number
@@ -128,6 +131,20 @@ class TwinProjection:
         ]
         return sorted(rows, key=lambda row: row.seq)[:limit]
 
+    async def newest_frames(
+        self, scope: Scope, criteria: FrameFilter, *, limit: int, offset: int, after: str
+    ) -> FramePage:
+        rows = [
+            row
+            for row in self._tables["transcript"].values()
+            if _within(scope, row.tenant) and criteria.type in ("", row.type)
+        ]
+        rows.sort(key=lambda row: (row.place, row.run_id, row.seq), reverse=True)
+        shown = rows[offset : offset + limit]
+        return FramePage(
+            rows=tuple(shown), next="more" if len(rows) > offset + limit else "", total=len(rows), is_total_exact=True
+        )
+
     async def follow_from(self, scope: Scope, run_id: str) -> tuple[RunRow, FrameMemory] | None:
         row = await self.run(scope, run_id)
         if row is None:
@@ -153,7 +170,8 @@ class TwinProjection:
             if _within(scope, row.tenant)
             and (not criteria.statuses or row.status in criteria.statuses)
             and criteria.run_id in ("", row.run_id)
-            and criteria.user_id in ("", row.user_id)
+            and (criteria.user_id in ("", row.user_id) or _names(row, criteria.approver))
+            and criteria.kind in ("", row.kind)
         ]
         rows.sort(key=lambda row: (row.created_at_ms, row.run_id, row.interrupt_id), reverse=True)
         return InterruptPage(rows=tuple(rows[:limit]), next="more" if len(rows) > limit else "", total=len(rows))
@@ -190,6 +208,11 @@ class TwinProjection:
 
     async def progress(self) -> Progress:
         return {"cursors": await self.cursors(), "statuses": [], "problems": 0}
+
+
+def _names(row: InterruptRow, approver: str) -> bool:
+    groups = orjson.loads(row.terms)["verdict"]["groups"] if row.terms else []
+    return row.status == "pending" and any(approver in group["subjects"] for group in groups)
 
 
 def _within(scope: Scope, tenant: str) -> bool:

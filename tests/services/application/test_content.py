@@ -19,7 +19,7 @@ async def test_a_secret_in_the_arguments_of_a_call_is_masked_once_they_are_opene
     event = {"type": "tool_call", "tool_use": {"id": "c1", "name": "Memory", "input": inputs}}
     output = {"type": "text", "text": sealer.text(f"I was told {SECRET}")}
     rows = [
-        TranscriptRow("r_1", seq, "acme", "s_1", 0, str(frame["type"]), orjson.dumps(frame).decode(), None)
+        TranscriptRow("r_1", seq, "acme", "s_1", 0, str(frame["type"]), orjson.dumps(frame).decode(), None, 0)
         for seq, frame in enumerate((event, output))
     ]
     call, text = await ContentAccess(keys).decrypt_transcript(rows)

@@ -4,6 +4,7 @@ The owner takes commands at once and does what the name of the agent says:
 
     soaker   answers "ok" and is done       parker   answers and parks until it gets input
     silent   starts and then does nothing   deaf     its commands are not even read
+    teller   as silent, with rules for its calls
 
 Tests write any other event with `world.happen`. `world.projecting = False` stops the read models where they are.
 """

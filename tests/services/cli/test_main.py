@@ -53,7 +53,7 @@ def test_every_command_that_ends_with_an_answer_has_json():
     """Others stay until Ctrl-C, print nothing but JSON, or write or print a file."""
     every = dict(commands_under(typer.main.get_command(app)))
     without = {name for name, one in every.items() if not any("--json" in option.opts for option in one.params)}
-    assert without == {"call", "demo", "env-template", "init", "presets show", "review", "ui", "up"}
+    assert without == {"call", "demo", "env-template", "init", "login", "logout", "presets show", "review", "ui", "up"}
 
 
 def test_main_ends_the_process_with_the_exit_code(capsys):

@@ -30,12 +30,14 @@ class Served:
     address: str
     channel: grpc.aio.Channel
 
-    def call(self, name: str, *, caller: Caller | None = ADMIN_CALLER, timeout_s: float = WAIT_S, **fields: Any) -> Any:
+    def call(
+        self, rpc: str, /, *, caller: Caller | None = ADMIN_CALLER, timeout_s: float = WAIT_S, **fields: Any
+    ) -> Any:
         """An RPC that is under way."""
-        method = service_descriptor().methods_by_name[name]
+        method = service_descriptor().methods_by_name[rpc]
         make = self.channel.unary_stream if method.server_streaming else self.channel.unary_unary
         invoke = make(
-            f"/{SERVICE}/{name}",
+            f"/{SERVICE}/{rpc}",
             request_serializer=lambda message: message.SerializeToString(),
             response_deserializer=message_class(method.output_type.name).FromString,
         )
@@ -43,9 +45,13 @@ class Served:
         metadata = (*_token(caller), *more)
         return invoke(message_class(method.input_type.name)(**fields), metadata=metadata, timeout=timeout_s)
 
-    async def raw(self, name: str, raw: bytes, *, caller: Caller | None = ADMIN_CALLER) -> bytes:
+    @property
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        return _token(ADMIN_CALLER)
+
+    async def raw(self, name: str, raw: bytes, *, timeout_s: float) -> bytes:
         """The answer to these bytes."""
-        return await self.channel.unary_unary(f"/{SERVICE}/{name}")(raw, metadata=_token(caller), timeout=WAIT_S)
+        return await self.channel.unary_unary(f"/{SERVICE}/{name}")(raw, metadata=self.metadata, timeout=timeout_s)
 
     async def run(self, agent: str = "soaker", prompt: str = "go", **more: Any) -> list[Any]:
         """A finished run: its events."""
@@ -64,7 +70,13 @@ def user_text(text: str) -> list[Any]:
 
 @contextlib.asynccontextmanager
 async def served(
-    folder: Path, *, has_reflection: bool = False, is_ready: bool = True, **more: Any
+    folder: Path,
+    *,
+    has_reflection: bool = False,
+    is_ready: bool = True,
+    certificate: Path | None = None,
+    key: Path | None = None,
+    **more: Any,
 ) -> AsyncIterator[Served]:
     """The server over a World that works; not `is_ready`: one that waits for everything."""
     more.setdefault("state_files", StateFiles(folder / "states"))
@@ -72,7 +84,7 @@ async def served(
         service = service_of(made if is_ready else None, folder)
         server, state = build_server(Front(service), message_bytes_max=MESSAGE_BYTES_MAX, has_reflection=has_reflection)
         await set_serving(state, is_serving=is_ready)
-        address = f"127.0.0.1:{listen(server, '127.0.0.1:0', certificate=None, key=None)}"
+        address = f"127.0.0.1:{listen(server, '127.0.0.1:0', certificate=certificate, key=key)}"
         await server.start()
         channel = grpc.aio.insecure_channel(address)
         try:
@@ -82,10 +94,12 @@ async def served(
             await server.stop(None)
 
 
-async def refusal(answer: Any) -> grpc.aio.AioRpcError:
-    """How an RPC was refused."""
+async def refusal(answer: Any, *, is_begun: bool = False) -> grpc.aio.AioRpcError:
+    """How an RPC was refused, or a stream ended that has begun."""
     try:
         await (answer if hasattr(answer, "__await__") else answer.read())
+        while is_begun and await answer.read() is not grpc.aio.EOF:
+            pass
     except grpc.aio.AioRpcError as error:
         return error
     raise AssertionError("it was answered")

@@ -1,6 +1,7 @@
 """RPCs over a real connection to a server in this process."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -9,14 +10,23 @@ import orjson
 import pytest
 import pytest_asyncio
 
-from loomlog.services.core.bounded_resources import WAITING_REQUESTS
+from loomlog.connectors.storage.request_keys import MemoryRequestKeys
+from loomlog.services.api.open_access import ENDED
+from loomlog.services.application.authentication import Authenticator
+from loomlog.services.core.access.scopes import RUNS_READ
+from loomlog.services.core.operations import Answer
+from loomlog.services.families.channel import api as channels
+from loomlog.services.families.identity.services import IdentityOptions
+from loomlog.services.families.identity.tokens import Peppers
 from loomlog.services.grpc.front import Front
 from loomlog.services.grpc.messages import SERVICE, message_class, service_descriptor
-from loomlog.services.grpc.rpcs import RPCS, TOOL_RPCS, tool_targets
+from loomlog.services.grpc.rpcs import RPCS, RPCS_WITH_OP, TOOL_RPCS, tool_targets
 from loomlog.services.grpc.streams import STREAMS
-from tests.services.application.world import ACME, GLOBEX, READER, until
+from tests.connectors.identity_providers.provider import Provider, providers_of
+from tests.services.application.world import ACME, ADMIN_CALLER, GLOBEX, READER, tokens, until
 from tests.services.grpc.serving import Served, refusal, served, user_text
 
+MINTING = IdentityOptions(peppers=Peppers(keys=(b"pepper",)), grace_s=60)
 NOT_BUILT = {"DirectoryUsers", "DirectoryInspect", "DirectoryTenants"}
 """RPCs of features that this installation does not have; a tool without operations is found by itself."""
 
@@ -35,7 +45,7 @@ def ids_of(events):
 
 
 def test_every_rpc_of_the_service_has_a_row():
-    rows = [*(row.name for row in RPCS), *TOOL_RPCS, *(row.name for row in STREAMS)]
+    rows = [*(row.name for row in RPCS), *RPCS_WITH_OP, *TOOL_RPCS, *(row.name for row in STREAMS)]
     assert len(set(rows)) == len(rows)
     assert set(rows) | NOT_BUILT == {method.name for method in service_descriptor().methods}
     assert len(service_descriptor().methods) == 59 + len({"GetRun", "Evaluation"})
@@ -43,9 +53,9 @@ def test_every_rpc_of_the_service_has_a_row():
 
 def test_a_row_names_only_fields_that_its_message_has():
     methods = service_descriptor().methods_by_name
-    for row in RPCS:
+    for row in (*RPCS, *(row for rows in RPCS_WITH_OP.values() for row in rows.values())):
         fields = methods[row.name].input_type.fields_by_name
-        assert set(row.names) <= set(fields), row.name
+        assert {*row.names, *row.takes} <= set(fields), row.name
 
 
 def test_tools_have_the_operations_of_their_route_or_of_agents():
@@ -57,7 +67,6 @@ def test_tools_have_the_operations_of_their_route_or_of_agents():
 def test_a_tool_that_gets_operations_is_served_without_a_row_of_its_own():
     operation = tool_targets("Memory")["get"].operation
     assert list(tool_targets("Memory", [operation])) == ["get"]
-    assert Front.handler.__doc__
 
 
 # --- runs ------------------------------------------------------------------------------------------------------------
@@ -127,11 +136,23 @@ async def test_streams_end_with_a_reason_when_the_process_stops(here: Served):
     call = here.call("Run", agent="silent", segments=user_text("go"))
     await call.read()
     here.world.layer.end_streams()
-    with pytest.raises(grpc.aio.AioRpcError) as ended:
-        while await call.read() is not grpc.aio.EOF:
-            pass
-    assert ended.value.code() is grpc.StatusCode.UNAVAILABLE
-    assert "stopping" in ended.value.details()
+    ended = await refusal(call, is_begun=True)
+    assert ended.code() is grpc.StatusCode.UNAVAILABLE
+    assert "stopping" in ended.details()
+
+
+async def test_a_stream_ends_when_the_token_of_a_provider_expires(tmp_path: Path):
+    provider, later_s = Provider(), [0]
+    gate = Authenticator(tokens(), providers=providers_of(provider), time_s=lambda: time.time() + later_s[0])
+    async with served(tmp_path, authenticator=gate) as here:
+        metadata = (("authorization", f"Bearer {provider.token()}"),)
+        call = here.call("Run", caller=None, metadata=metadata, agent="silent", segments=user_text("go"))
+        await call.read()
+        later_s[0] = 700
+        here.service.open_access.end_revoked()
+        ended = await refusal(call, is_begun=True)
+    assert ended.code() is grpc.StatusCode.UNAUTHENTICATED
+    assert ended.details() == ENDED
 
 
 async def test_a_batch_is_joined(here: Served):
@@ -169,12 +190,26 @@ async def test_runs_are_read_by_handle_by_id_and_by_user(here: Served):
     assert not (await here.call("ListUserAgents", user_id="ada", status="running")).agents
 
 
-async def test_a_transcript_has_all_its_pages(here: Served, monkeypatch: pytest.MonkeyPatch):
+async def test_a_transcript_has_the_frames_of_its_session(here: Served):
     ids = ids_of(await here.run())
     whole = (await here.call("GetTranscript", session_id=ids["session_id"])).events
     assert {event.session_id for event in whole} == {ids["session_id"]}
     assert whole[0].ts.seconds > 0
     assert orjson.loads(whole[-1].payload)["type"] == "done"
+
+
+async def test_the_pages_of_a_list_are_joined(here: Served, monkeypatch: pytest.MonkeyPatch):
+    row, front = next(row for row in RPCS if row.pages), Front(here.service)
+    pages = iter([{row.pages: [1], "next": "a"}, {row.pages: [2], "next": "b"}, {row.pages: [3], "next": None}])
+    cursors = []
+
+    async def request(operation, caller, fields):
+        cursors.append(fields.get("cursor"))
+        return Answer(value=next(pages))
+
+    monkeypatch.setattr(front, "request", request)
+    assert (await front.all_pages(row, ADMIN_CALLER, {"x": 1})).value[row.pages] == [1, 2, 3]
+    assert cursors == [None, "a", "b"]
 
 
 async def test_a_deleted_state_file_is_named_and_its_content_was_there(here: Served):
@@ -195,12 +230,26 @@ async def test_a_deleted_state_file_is_named_and_its_content_was_there(here: Ser
 
 async def test_limits_are_set_listed_and_deleted(here: Served):
     made = await here.call("TokenLimit", op="set", scope="tenant", tenant="acme", hard_limit=1_000)
-    assert [(row.tenant_id, row.hard_limit, row.HasField("soft_limit")) for row in made.limits] == [
-        ("acme", 1_000, False)
-    ]
+    (row,) = made.limits
+    assert (row.tenant_id, row.hard_limit, row.HasField("soft_limit")) == ("acme", 1_000, False)
     assert len((await here.call("TokenLimit", op="list")).limits) == 1
     await here.call("TokenLimit", op="delete", scope="tenant", tenant="acme")
     assert not (await here.call("TokenLimit", op="list")).limits
+    for wrong in ({}, {"op": "drop"}, {"op": "set"}, {"op": "set", "scope": "planet"}, {"op": "set", "hard_limit": -1}):
+        assert (await refusal(here.call("TokenLimit", **wrong))).code() is grpc.StatusCode.INVALID_ARGUMENT
+    denied = await refusal(here.call("TokenLimit", caller=READER, op="set", scope="user", scope_id="ada"))
+    assert denied.code() is grpc.StatusCode.PERMISSION_DENIED
+
+
+async def test_usage_is_reported_by_group(here: Served):
+    await here.run(user_id="ada")
+    report = await here.call("UsageReport", group_by=["user", "model"], from_time="2020-01-01T00:00:00Z")
+    assert list(report.group_by) == ["user", "model"]
+    (row,) = report.rows
+    assert (row.user_id, row.call_count > 0, row.input_tokens > 0) == ("ada", True, True)
+    wrong = await refusal(here.call("UsageReport", group_by=["planet"]))
+    assert wrong.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "planet" in wrong.details()
 
 
 async def test_health_needs_no_token_and_everything_else_does(here: Served):
@@ -255,12 +304,56 @@ async def test_rpcs_of_later_clients_and_of_features_that_are_not_there_say_so(h
 
 
 async def test_a_deadline_ends_what_waits(here: Served):
-    await here.call("PublishChannel", channel="reviews", payload=b"1") if False else None
-    waiting = here.service.shares.waiting
-    late = await refusal(here.call("AwaitChannels", channels=["reviews"], wait_ms=60_000, timeout_s=0.3))
-    assert late.code() in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.NOT_FOUND)
-    await until(lambda: waiting.shares.in_use == 0)
-    assert WAITING_REQUESTS.shares.total > 0
+    await here.service.application.dispatch.request(channels.CREATE, ADMIN_CALLER, {"name": "reviews"})
+    late = here.call("AwaitChannels", channels=["reviews"], wait_ms=60_000, timeout_s=0.5)
+    assert (await refusal(late)).code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    await until(lambda: here.service.shares.waiting.shares.in_use == 0)
+
+
+async def test_channels_carry_json(here: Served):
+    await here.service.application.dispatch.request(channels.CREATE, ADMIN_CALLER, {"name": "reviews"})
+    made = await here.call("PublishChannel", channel="reviews", payload=b'{"n": 1}')
+    assert (made.channel, made.created_at != "") == ("reviews", True)
+    (message,) = (await here.call("PeekChannel", channel="reviews")).messages
+    assert (message.id, orjson.loads(message.value)) == (made.msg_id, {"n": 1})
+    batch = await here.call("SubscribeChannel", channel="reviews")
+    assert [one.id for one in batch.messages] == [made.msg_id]
+    (row,) = (await here.call("BroadcastChannels", channels=["reviews"], payload=b"2")).results
+    assert (row.channel, row.msg_id != "", row.error) == ("reviews", True, "")
+    missing = await refusal(here.call("BroadcastChannels", channels=["reviews", "ghost"], payload=b"3"))
+    assert missing.details() == "channel not found"
+    wrong = await refusal(here.call("PublishChannel", channel="reviews", payload=b"{"))
+    assert wrong.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert wrong.details().startswith("payload: expected JSON")
+
+
+async def test_hooks_are_registered_listed_and_removed(here: Served):
+    fields = {"owner": "tests", "name": "gate", "phase": "pre", "callback_url": "https://hooks.example/x"}
+    made = await here.call("RegisterHook", **fields)
+    (hook,) = (await here.call("ListHooks")).hooks
+    assert (hook.id, hook.name, hook.registered_at.seconds > 0) == (made.id, "gate", True)
+    assert (await here.call("DeleteHook", id=made.id)).deleted == made.id
+
+
+async def test_everything_is_paused_and_resumed(here: Served):
+    assert (await refusal(here.call("ResumeRuntime"))).details().startswith("not paused")
+    assert (await here.call("PauseRuntime", timeout_ms=1_000)).status == "paused"
+    assert (await refusal(here.call("PauseRuntime"))).details().startswith("already pausing")
+    state = await here.call("GetRuntimeState")
+    assert (state.status, state.paused_at.seconds > 0) == ("paused", True)
+    refused = await refusal(here.call("Run", agent="soaker", segments=user_text("x")))
+    assert refused.code() is grpc.StatusCode.UNAVAILABLE
+    assert (await here.call("ResumeRuntime")).status == "running"
+
+
+async def test_a_subject_is_reported_in_the_tenant_of_the_caller(here: Served):
+    await here.run(user_id="ada")
+    report = await here.call("ErasureReport", subject="ada")
+    assert (report.tenant, report.subject) == ("default", "ada")
+    rehearsal = await here.call("ErasureExecute", subject="ada")
+    assert rehearsal.dry_run
+    wrong = await refusal(here.call("ErasureExecute", subject="ada", dry_run=False, confirm="eve"))
+    assert wrong.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
 async def test_a_process_that_is_not_ready_says_what_it_waits_for(tmp_path: Path):
@@ -269,3 +362,20 @@ async def test_a_process_that_is_not_ready_says_what_it_waits_for(tmp_path: Path
         assert refused.code() is grpc.StatusCode.UNAVAILABLE
         assert refused.details().startswith("not ready yet")
         assert (await made.call("Health", caller=None)).ok
+
+
+async def test_an_open_stream_ends_with_the_token(tmp_path: Path):
+    async with served(tmp_path, family_options=[MINTING], request_keys=MemoryRequestKeys()) as here:
+        create = {"op": "create", "name": "ci", "tenant_id": "acme", "subject": "ada", "scopes": [RUNS_READ]}
+        made = orjson.loads((await here.call("OperatorTokenDef", input_json=orjson.dumps(create))).output_json)
+        token = (("authorization", f"Bearer {made['token']}"),)
+        stream = here.call("StreamUserRunStates", caller=None, metadata=token, user_id="ada")
+        await until(lambda: here.service.shares.open_streams == 1)
+        here.service.open_access.end_revoked()
+        retire = {"op": "retire", "def_id": made["def_id"]}
+        assert not (await here.call("OperatorTokenDef", input_json=orjson.dumps(retire))).is_error
+        assert here.service.shares.open_streams == 1
+        here.service.open_access.end_revoked()
+        ended = await refusal(stream)
+        assert ended.code() is grpc.StatusCode.UNAUTHENTICATED
+        assert "the token gives no access any more" in ended.details()

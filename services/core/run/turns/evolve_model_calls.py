@@ -110,6 +110,7 @@ def apply_model_replied(state: State, event: ModelReplied) -> AwaitingTools:
         max_context_tokens=event.max_context_tokens,
         cost_micros=state.facts.cost_micros + event.cost_micros,
         currency=event.currency or state.facts.currency,
+        tool_lists=event.tool_lists or state.facts.tool_lists,
     )
     return AwaitingTools(facts=facts, turn=event.turn, requested_calls=event.tool_calls)
 

@@ -53,6 +53,7 @@ def handle_model_answered(state: State, result: ModelAnswered) -> list[Event]:
         traceparent=result.traceparent,
         credential_source=result.credential_source,
         credential_scope=result.credential_scope,
+        tool_lists=() if result.tool_lists == state.facts.tool_lists else result.tool_lists,
     )
     facts = state.facts
     if result.tool_calls:

@@ -6,11 +6,12 @@ import { RunRecordLink } from "../../components/record_link.js";
 import { Time } from "../../components/time.js";
 import { link } from "../../router.js";
 
+const APPROVALS = { resolved: ["good", "approved"], declined: ["bad", "denied"] };
 const OUTCOMES = { resolved: ["good", "answered"], declined: ["", "declined"], timed_out: ["warn", "ran out of time"], cancelled: ["", "taken back"], delivered: ["info", "notice"] };
 
 /** @param {{question: any}} properties */
 export function ClosedQuestion({ question }) {
-  const [tone, words] = OUTCOMES[question.status] ?? ["", question.status ?? ""];
+  const [tone, words] = (question.kind === "approval" ? APPROVALS[question.status] : null) ?? OUTCOMES[question.status] ?? ["", question.status ?? ""];
   return html`<article class="card question closed" aria-label=${`${words}: question of ${question.agent ?? "a run"}`}>
     <header>
       <${Chip} tone=${tone}>${words}<//>

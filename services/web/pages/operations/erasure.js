@@ -3,6 +3,7 @@ import { html, useEffect, useState } from "../../ui.js";
 import { operations } from "../../api.js";
 import { Button, Chip, CopyButton, Field, Id } from "../../components/controls.js";
 import { Confirm } from "../../components/dialog.js";
+import { Json } from "../../components/json.js";
 import { Empty, ErrorState, Resource } from "../../components/states.js";
 import { PlainTable } from "../../components/table.js";
 import { Time, formatCount } from "../../components/time.js";
@@ -30,7 +31,7 @@ export default function Erasure() {
       <${Field} label="Subject" inline value=${form.subject} onInput=${(value) => setForm((before) => ({ ...before, subject: value }))} list=${list.data?.subjects ?? []} placeholder="a user, or (tenant)" />
       <${Button} type="submit" kind="primary" isDisabled=${!form.tenant.trim()}>Show<//>
       <span class="grow"></span>
-      <${Rewrap} />
+      ${me.value?.is_admin ? html`<${Rewrap} />` : null}
     </form>
     ${subject ? html`<${Subject} key=${`${tenant}/${subject}`} tenant=${tenant} subject=${subject} onDone=${list.reload} />` : html`<section class="card"><header><h2>Subjects with a key</h2></header><${Resource} of=${list}>${({ subjects }) => html`<${Subjects} tenant=${tenant} subjects=${subjects} />`}<//></section>`}
   `;
@@ -64,9 +65,9 @@ function Subject({ tenant, subject, onDone }) {
     ${erased ? html`<section class="card" aria-live="polite"><header><h2>Erased</h2><${Id} id=${erased.erasure_id} short=${0} /></header><div class="inside"><${Outcome} result=${erased} /></div></section>` : null}
     <${Resource} of=${report}>${(data) => html`<${Report} report=${data} />
       <section class="card"><header><h2>Erase</h2><${Button} isBusy=${action.isBusy} onClick=${check}>Dry run<//><${Button} kind="danger" icon="trash-2" isDisabled=${!preview} title=${preview ? "" : "First see what it would do"} onClick=${() => setAsked(true)}>Erase<//></header>
-        <div class="inside" aria-live="polite">${action.error ? html`<${ErrorState} error=${action.error} compact />` : preview ? html`<${Outcome} result=${preview} />` : html`<p class="hint">An erasure cancels the live runs of the subject, deletes its key, which makes all its encrypted content unreadable for everybody, and deletes its memory. It cannot be undone. The dry run says what it would do.</p>`}</div>
+        <div class="inside" aria-live="polite">${action.error ? html`<${ErrorState} error=${action.error} compact />` : preview ? html`<${Outcome} result=${preview} />` : html`<p class="hint">An erasure cancels the live runs of the subject, deletes its key, which makes all its encrypted content unreadable for everybody, and deletes its sessions, its memory and what is in plaintext outside of the log. It cannot be undone. The dry run says what it would do.</p>`}</div>
       </section>`}<//>
-    ${isAsked ? html`<${Confirm} title="Erase this subject?" confirm="Erase for good" danger typed=${subject} needsReason onConfirm=${erase} onClose=${() => setAsked(false)}><p>All encrypted content of <bdi>${subject}</bdi> of tenant <bdi>${tenant}</bdi> becomes unreadable, its live runs are cancelled, and its memory is deleted. Nobody can undo this.</p><//>` : null}
+    ${isAsked ? html`<${Confirm} title="Erase this subject?" confirm="Erase for good" danger typed=${subject} needsReason onConfirm=${erase} onClose=${() => setAsked(false)}><p>All encrypted content of <bdi>${subject}</bdi> of tenant <bdi>${tenant}</bdi> becomes unreadable, its live runs are cancelled, and its sessions and memory are deleted. Nobody can undo this.</p><//>` : null}
   `;
 }
 
@@ -98,9 +99,11 @@ function Counts({ counts, tone = "" }) {
 function Outcome({ result }) {
   const retained = Object.entries(result.retained ?? {});
   return html`<div class="fields">
+    ${result.complete === false ? html`<div class="note warn"><p>It is not complete: see what stays.</p></div>` : null}
     ${Object.keys(result.deleted).length ? html`<div><h3>${result.dry_run ? "Would become unreadable or be deleted" : "Unreadable or deleted"}</h3><${Counts} counts=${result.deleted} /></div>` : result.dry_run ? html`<p>The counts of what an erasure covers are above; nothing was changed.</p>` : null}
     ${result.cancelled_runs?.length ? html`<p>${result.cancelled_runs.length} live ${result.cancelled_runs.length === 1 ? "run was" : "runs were"} cancelled.</p>` : null}
     ${retained.length ? html`<div><h3>What stays</h3><ul class="plain hints">${retained.map(([key, text]) => html`<li key=${key}>${text}</li>`)}</ul></div>` : null}
+    ${result.receipt ? html`<details><summary>Receipt, to be kept</summary><${Json} value=${result.receipt} open=${1} label="Receipt" /></details>` : null}
     ${result.incomplete?.length ? html`<div class="note bad"><p>Not everything could be deleted yet; erase again:</p><ul class="plain">${result.incomplete.map((text) => html`<li key=${text}>${text}</li>`)}</ul></div>` : null}
   </div>`;
 }

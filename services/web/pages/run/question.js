@@ -9,6 +9,7 @@ import { formatDuration, now, toMs } from "../../components/time.js";
 import { toast } from "../../components/toast.js";
 import { printJson } from "../../exact_json.js";
 import { useAction } from "../../resource.js";
+import { link } from "../../router.js";
 import { may, me } from "../../session.js";
 import { RowContext } from "./row_views.js";
 
@@ -34,6 +35,8 @@ export function QuestionCard({ row }) {
     ${ask.context ? html`<div class="soft"><${LongText} text=${typeof ask.context === "string" ? ask.context : printJson(ask.context)} /></div>` : null}
     ${answer
       ? html`<p><${Chip} tone=${answer.status === "resolved" ? "good" : "warn"}>${ENDED[answer.status] ?? answer.status}<//> ${answer.answer ? html`<b><bdi>${answer.answer}</bdi></b>` : null} ${answer.resolved_by ? html`<small class="dim">by <bdi>${answer.resolved_by}</bdi></small>` : null}</p>`
+      : isOpen && ask.kind === "approval"
+        ? html`<p><a href=${link("/inbox", { run: runId })}>Approve or deny it in the inbox</a> <${Countdown} until=${ask.expires_at} /></p>`
       : isOpen && may("runs:create")
         ? html`
             ${options.length

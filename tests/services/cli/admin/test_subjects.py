@@ -118,6 +118,8 @@ def test_nobody_is_called_erased_of_whom_a_text_stays_readable(fake, more):
         (report(ERASED, tier1_covered=with_memory(memory_entries=1)), 1),
         (report(ERASED, tier1_covered=with_memory(memory_versions=4, memory_entries=0)), 0),
         (report(erasures=[ERASED["erasure"]]), 0),
+        (report(erasures=[{**ERASED["erasure"], "in_clear": True}]), 1),
+        (report(erasures=[{**ERASED["erasure"], "in_clear": False}]), 0),
         (report(tier1_covered=NOTHING), 0),
         (report(PRESENT, tier1_covered=NOTHING), 1),
         (report(tier1_covered=NOTHING, known=False), 0),

@@ -121,6 +121,18 @@ def test_what_is_not_there_or_wrong_is_a_sentence(
     assert (result.exit_code, text in result.output) == (code, True), result.output
 
 
+def test_a_breaking_change_of_the_output_schema_is_said_with_its_reasons(fake: Definitions) -> None:
+    fake.lines = [[line(2, 3)]]
+    changes = [{"field": "output_schema.required", "before": ["total"], "after": []}]
+    output = {"kind": "breaking", "reasons": ["$.total: may be absent now"]}
+    body = {"from": ONE, "to": TWO, "changes": changes, "output_change": output}
+    fake.answers["GET", f"{PATH}/{TWO}/diff"] = Scripted(body=body)
+    assert ok(defs("diff", "researcher"))[-2:] == [
+        "the change of the output schema is breaking",
+        "$.total: may be absent now",
+    ]
+
+
 def test_differences_are_shown_by_field(fake: Definitions) -> None:
     fake.lines = [[line(2, 3)]]
     changes = [

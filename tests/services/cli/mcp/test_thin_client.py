@@ -143,3 +143,39 @@ async def test_the_stateless_era_needs_no_session_and_says_it_in_headers() -> No
     headers = ("mcp-protocol-version", "mcp-method", "mcp-name")
     assert [request.headers.get(name) for name in headers] == ["2026-07-28", "tools/call", "memory"]
     assert "mcp-session-id" not in request.headers
+
+
+async def test_a_cancel_of_a_session_goes_to_the_api() -> None:
+    api = Api(lambda request: httpx.Response(202))
+    cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "a"}}
+    hello = json.dumps(HELLO).encode() + b"\n"
+    async with httpx.AsyncClient(base_url="http://api", transport=httpx.MockTransport(api)) as http:
+        client = ThinClient(http, lambda line: None)
+        await client.pass_on(hello)
+        await client.pass_on(json.dumps(cancel).encode())
+    assert (json.loads(api.requests[-1].content), api.requests[-1].headers["mcp-session-id"]) == (cancel, "s1")
+
+
+async def test_a_cancel_without_a_session_leaves_the_answer() -> None:
+    arrived, is_left = asyncio.Event(), asyncio.Event()
+
+    async def never(request: httpx.Request) -> httpx.Response:
+        arrived.set()
+        try:
+            return await asyncio.Future()
+        finally:
+            is_left.set()
+
+    meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}
+    asked = call("a", "tasks/get", taskId="r_a.0.1", _meta=meta)
+    cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "a"}}
+    api = Api(never)
+    async with httpx.AsyncClient(base_url="http://api", transport=httpx.MockTransport(api)) as http:
+        client = ThinClient(http, lambda line: None)
+        task = asyncio.create_task(client.pass_on(json.dumps(asked).encode()))
+        await arrived.wait()
+        await client.pass_on(json.dumps(cancel).encode())
+        async with asyncio.timeout(5):
+            await is_left.wait()
+        await asyncio.wait({task})
+    assert api.requests[0].headers["mcp-name"] == "r_a.0.1"

@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -62,6 +63,18 @@ def test_a_session_is_gone_on_with_over_its_own_route(fake):
     fake.streams.append(frames(DONE))
     assert invoke("run", "assistant", "And then?", "--session", "s_1").exit_code == 0
     assert fake.bodies("/v1/sessions/s_1/messages") == [{"agent": "assistant", "prompt": "And then?"}]
+
+
+def test_a_run_is_started_with_the_schema_in_a_file(fake: FakeApi, tmp_path: Path) -> None:
+    fake.streams.append(frames(DONE))
+    path = tmp_path / "schema.json"
+    path.write_text('{"type": "object"}')
+    assert invoke("run", "assistant", "Hello", "--output-schema", str(path)).exit_code == 0
+    assert fake.bodies("/v1/runs")[0]["output_schema"] == {"type": "object"}
+    path.write_text("{")
+    assert "expected a file with a JSON Schema" in " ".join(
+        invoke("run", "assistant", "Hello", "--output-schema", str(path)).output.split()
+    )
 
 
 def test_hooks_for_its_end_are_json(fake):

@@ -224,3 +224,7 @@ def test_a_compaction_is_told_with_what_it_saved_and_one_that_failed_with_why():
         assert line == f"conversation compacted (auto): 81.0k tokens became 12.0k{end}"
     failed = {"error": "the context could not be compacted: mock 529: busy"}
     assert told(Frame(name="compaction_failed", data=failed)) == [failed["error"]]
+    rejected = {"turn": 1, "number": 2, "path": "$.total", "message": "m"}
+    assert told(Frame(name="output_rejected", data={"output_rejected": rejected})) == [
+        "the answer is no record: $.total (answer 2)"
+    ]

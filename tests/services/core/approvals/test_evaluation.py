@@ -88,6 +88,13 @@ def test_of_many_values_one_is_enough_to_deny_and_all_are_needed_to_allow() -> N
     assert policy({"when": [condition]}).verdict(call(arguments=many)).is_undecided
 
 
+@pytest.mark.parametrize("arguments", [{"a": "text"}, {"a": {"0": 1}}, {"a": [1]}, {"a": None}, {"b": 1}])
+def test_a_path_finds_entries_of_lists_and_nothing_else(arguments: Any) -> None:
+    rules = policy({"when": [{"argument": "$.a[1]", "exists": True}]})
+    assert outcome(rules, call(arguments=arguments)) == "allow"
+    assert outcome(rules, call(arguments={"a": [1, 2]})) == "deny"
+
+
 def test_earlier_calls_are_counted_and_summed_with_this_one() -> None:
     rules = policy({"when": [{"sum": "$.amount", "of": ["pay*"], "greater_than": 100}]})
     totals: dict[str, int] = {}

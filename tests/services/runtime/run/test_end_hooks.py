@@ -9,22 +9,26 @@ import pytest
 from loomlog.connectors.configuration.trigger_block import CompletionHook
 from loomlog.connectors.definitions.triggers import hook_texts
 from loomlog.connectors.errors import Transient
+from loomlog.connectors.mcp.peer import NotSent
+from loomlog.connectors.protocols import ToolResult
 from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.schemas.conversation import Message, TextBlock
 from loomlog.schemas.generated.callback_commands import RequestCallback
 from loomlog.schemas.generated.values import AgentGrants
 from loomlog.schemas.records import replace
 from loomlog.services.core.refusals import Refused, Unavailable
+from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import Ended
 from loomlog.services.families.callback import FAMILY
 from loomlog.services.families.channel.api import ChannelPublish
 from loomlog.services.families.channel.caller import ChannelCaller, Origin
 from loomlog.services.families.memory.api import MemorySet
 from loomlog.services.families.memory.author import Author, Scope
-from loomlog.services.runtime.run.end_hooks import BACKEND_TRIES_MS, TEXT_BYTES_MAX, RunEndHooks
+from loomlog.services.runtime.run.end_hooks import BACKEND_TRIES_MS, TEXT_BYTES_MAX, HookCall, RunEndHooks
 from loomlog.services.runtime.run.run_end_actions import RunEnd
 from tests.services.core.run.given import begun
 from tests.services.entities import NOW_MS, UNANSWERED, MemoryEntities
+from tests.services.runtime.tools.test_approval_verdicts import pin
 
 PAYLOAD = {"text": "{{run.final_text}}!", "list": ["{{ run.id }}", 1, None], "{{run.id}}": "{{run.status}} {{run.x}}"}
 
@@ -37,6 +41,8 @@ class Here:
         self.published: list[tuple[Mapping[str, Any], ChannelCaller]] = []
         self.entries: list[tuple[MemorySet, Author, Scope]] = []
         self.error: Exception | None = None
+        self.calls: list[tuple[HookCall, Any]] = []
+        self.result = ToolResult(text="noted")
         self.blobs = MemoryBlobs()
         self.isolated: set[str] = set()
         self.now_ms = NOW_MS
@@ -45,12 +51,19 @@ class Here:
             self,
             self,
             self.blobs,
+            self,
             is_isolated=lambda tenant, subject: subject in self.isolated,
             clock_ms=lambda: self.now_ms,
         )
         facts = begun().live.facts
         messages = (*facts.messages, Message(role="assistant", blocks=(TextBlock(text="the answer"),)))
         self.facts = replace(facts, run_id="r_1", agent_id="a_1", subject="app", user_id="ada", messages=messages)
+
+    async def call(self, call: HookCall, arguments: Any) -> ToolResult:
+        self.calls.append((call, arguments))
+        if self.error is not None:
+            raise self.error
+        return self.result
 
     async def publish(self, asked: ChannelPublish, caller: ChannelCaller) -> Any:
         self.published.append(({"channel": asked.channel, "value": asked.value}, caller))
@@ -113,6 +126,26 @@ async def test_templates_are_replaced_in_every_text(here: Here) -> None:
 async def test_the_value_names_the_schedule_or_webhook(here: Here, source: dict[str, str]) -> None:
     await here.carry_out(publish(payload=None), **source)
     assert here.published[0][0]["value"] == {**source, "run_id": "r_1", "agent_id": "a_1", "payload": None}
+
+
+def typed(facts: RunFacts, text: str) -> RunFacts:
+    """The facts of a run with an output schema that has answered with the text."""
+    answer = Message(role="assistant", blocks=(TextBlock(text=text),))
+    return replace(facts, messages=(answer,), definition=replace(facts.definition, output_schema_sha256="ab" * 32))
+
+
+async def test_a_record_is_put_in_as_json(here: Here) -> None:
+    here.facts = typed(here.facts, '{"total":3}')
+    await here.carry_out(publish(payload={"whole": "{{run.result}}", "within": "it is {{run.result}}"}))
+    payload = here.published[0][0]["value"]["payload"]
+    assert payload == {"whole": {"total": 3}, "within": 'it is {"total":3}'}
+
+
+async def test_without_a_record_the_result_is_null(here: Here) -> None:
+    await here.carry_out(publish(payload="{{run.result}}"))
+    here.facts = typed(here.facts, "prose")
+    await here.carry_out(publish(payload="{{run.result}}", on="failed"), status="failed", reason="output_invalid: ...")
+    assert [fields["value"]["payload"] for fields, _ in here.published] == [None, None]
 
 
 async def test_what_is_put_in_is_not_read_again(here: Here) -> None:
@@ -178,10 +211,60 @@ async def test_refusals_are_told_from_what_does_not_answer(here: Here) -> None:
         await here.carry_out(request())
 
 
-@pytest.mark.parametrize("text", ["no json", '{"kind":"mail"}', '{"kind":"mcp.call","server":"s","tool":"t"}'])
+@pytest.mark.parametrize("text", ["no json", '{"kind":"mail"}'])
 async def test_what_is_no_hook_is_refused(here: Here, text: str) -> None:
     with pytest.raises(Refused):
         await here.carry_out(text)
+
+
+# --- tools of MCP servers --------------------------------------------------------------------------------------------
+
+
+def note(**fields: Any) -> CompletionHook:
+    args = {"title": "{{run.status}}: {{run.final_text}}"}
+    return CompletionHook(kind="mcp.call", server="crm", tool="add_note", args=args, **fields)
+
+
+async def test_a_tool_is_called_with_its_arguments_rendered(here: Here) -> None:
+    assert await here.carry_out(note())
+    [(call, arguments)] = here.calls
+    assert (call.tenant, call.server, call.tool, call.idempotency_key) == ("acme", "crm", "add_note", "r_1:end:3")
+    assert arguments == {"title": "completed: the answer"}
+
+
+async def test_a_call_that_was_not_sent_is_tried_again_for_a_while(here: Here) -> None:
+    here.error = NotSent("it refused the connection")
+    with pytest.raises(Unavailable, match="refused the connection"):
+        await here.carry_out(note())
+    here.now_ms += 3_600_000
+    with pytest.raises(Refused, match="refused the connection"):
+        await here.carry_out(note())
+
+
+async def test_a_call_that_may_have_been_made_is_not_made_again(here: Here) -> None:
+    here.error = Transient("it broke off", kind="broken_off")
+    with pytest.raises(Refused, match="it broke off"):
+        await here.carry_out(note())
+    here.error, here.result = None, ToolResult(text="no such customer", is_error=True)
+    with pytest.raises(Refused, match="no such customer"):
+        await here.carry_out(note())
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        ({"name": "no_notes", "then": "deny", "tools": ["mcp__crm__*"], "reason": "closed"}, "no_notes: closed"),
+        ({"name": "ask", "then": "ask", "tools": ["*"], "ask": {"subjects": ["ann"], "within_s": 60}}, "approval"),
+    ],
+)
+async def test_a_call_meets_the_rules_of_its_run(here: Here, rule: dict[str, Any], said: str) -> None:
+    here.facts = replace(here.facts, definition=replace(here.facts.definition, approvals=(pin(rule),)))
+    with pytest.raises(Refused, match=said):
+        await here.carry_out(note())
+    assert here.calls == []
+    allowed = pin({**rule, "tools": ["mcp__crm__delete"]})
+    here.facts = replace(here.facts, definition=replace(here.facts.definition, approvals=(allowed,)))
+    assert await here.carry_out(note())
 
 
 # --- memory ----------------------------------------------------------------------------------------------------------

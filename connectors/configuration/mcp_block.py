@@ -1,0 +1,83 @@
+"""The block mcp_servers, whose fields definitions of the kind mcpserver have too.
+
+A server is a process of this machine (stdio), which only files may start, or an address (http, streamable-http).
+
+Before: model.py. After: services/families/mcp/servers.py opens sessions with what is here.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from loomlog.connectors.configuration.field_classes import NEUTRAL, Grant, Order
+from loomlog.connectors.configuration.field_types import FORBID_EXTRA, StringList, Switch, check_url
+
+TOOL_PREFIX = "mcp__"
+"""Beginning of the names of all tools of MCP servers."""
+HEADERS_MAX = 50
+POOL_MAX = 16
+"""Processes of one stdio server for each tenant."""
+STDIO = "stdio"
+
+
+def _to_text(value: Any) -> Any:
+    """Return a value of a header or a variable as it was written: a variable that is not set makes it empty, and some
+    look like numbers.
+    """
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float | Decimal) else value
+
+
+Texts = Mapping[str, Annotated[str, BeforeValidator(_to_text)]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class McpServerBlock:
+    """Value of mcp_servers.<name>. Headers may hold `${run.*}` and `$cred:` references."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    transport: Annotated[Literal["http", "streamable-http", "stdio"], NEUTRAL]
+    url: Annotated[str, Grant(order=Order.HOST, held="hosts")] = ""
+    headers: Annotated[Texts, Grant(order=Order.REFERENCES)] = field(default_factory=dict)
+    description: Annotated[str, NEUTRAL] = ""
+    command: Annotated[str, NEUTRAL] = ""
+    args: Annotated[StringList, NEUTRAL] = ()
+    env: Annotated[Texts, NEUTRAL] = field(default_factory=dict)
+    pool_size: Annotated[int, Field(ge=1, le=POOL_MAX), NEUTRAL] = 1
+    tools: Annotated[StringList, NEUTRAL] = ()
+    trust_annotations: Annotated[Switch, NEUTRAL] = False
+    effects: Annotated[Mapping[str, Literal["pure", "read", "idempotent", "unsafe"]], NEUTRAL] = field(
+        default_factory=dict
+    )
+    timeout_seconds: Annotated[int, Field(ge=1, le=1_800), NEUTRAL] = 300
+    discovered_tools: Annotated[tuple[Mapping[str, Any], ...], NEUTRAL] = ()
+
+
+def iter_server_problems(server: McpServerBlock) -> Iterator[tuple[str, str]]:
+    """Yield the field and the text of every mistake that one field alone does not show; "" : it is missing."""
+    if server.transport == STDIO:
+        if not server.command:
+            yield "command", ""
+        yield from ((name, "is for servers at an address; leave it out") for name in ("url",) if server.url)
+    else:
+        if not server.url:
+            yield "url", ""
+        else:
+            try:
+                check_url(server.url)
+            except ValueError as error:
+                yield "url", str(error)
+        for name in ("command", "args", "env"):
+            if getattr(server, name):
+                yield name, "is for servers with transport: stdio; leave it out"
+    if len(server.headers) > HEADERS_MAX:
+        yield "headers", f"has {len(server.headers)} entries; at most {HEADERS_MAX} are sent"
+    for name in server.headers:
+        if not name.isascii() or not name.replace("-", "").replace("_", "").isalnum():
+            yield "headers", f"{name[:60]!r} is not the name of a header"

@@ -1,0 +1,105 @@
+"""Decisions about acts: each is begun once and ends once, however often its request is repeated.
+
+A repetition of a request whose process died finds its act begun, and ends it. One whose outcome was unknown is ended
+again by the attempt that learns it; an outcome that is known stays.
+
+Before: services/application/acts.py sends commands. After: state.py folds the events.
+"""
+
+from collections.abc import Sequence
+from typing import assert_never
+
+from loomlog.schemas.generated.act_commands import BeginAct, EndAct, NoteRefusals
+from loomlog.schemas.generated.act_events import ActBegun, ActEnded, ActRefused
+from loomlog.schemas.generated.entity_events import CommandRefused
+from loomlog.services.core.families import At, TimerFired
+from loomlog.services.families.act import limits
+from loomlog.services.families.act.state import FINAL, NEW, OUTCOMES, UNKNOWN, Act, ActEvent
+
+ActCommand = BeginAct | EndAct | NoteRefusals
+
+
+def decide(act: Act, command: ActCommand | TimerFired, at: At) -> Sequence[ActEvent | CommandRefused]:
+    """Return the events that follow a command; none for what is known already."""
+    if not isinstance(command, TimerFired) and (problem := _problem(command)):
+        return [CommandRefused(code="bad_request", message=problem)]
+    match command:
+        case TimerFired():
+            is_due = 0 < act.unknown_at_ms <= at.at_ms
+            return [ActEnded(act_id=act.act_id, outcome=UNKNOWN)] if is_due else []
+        case BeginAct():
+            return [] if act.status != NEW else [_begun(command)]
+        case EndAct():
+            return _end(act, command)
+        case NoteRefusals():
+            return [] if act.status != NEW else [_refused(command)]
+        case _:
+            assert_never(command)
+
+
+def _end(act: Act, command: EndAct) -> Sequence[ActEvent | CommandRefused]:
+    if act.status == NEW:
+        return [CommandRefused(code="bad_request", message="the act has not begun: send BeginAct first")]
+    if act.status in FINAL or act.status == command.outcome:
+        return []
+    return [
+        ActEnded(
+            act_id=command.act_id,
+            outcome=command.outcome,
+            code=command.code,
+            before=command.before,
+            after=command.after,
+        )
+    ]
+
+
+def _begun(command: BeginAct) -> ActBegun:
+    return ActBegun(
+        act_id=command.act_id,
+        operation=command.operation,
+        who=command.who,
+        token=command.token,
+        token_id=command.token_id,
+        transport=command.transport,
+        request_id=command.request_id,
+        target=command.target,
+        at_ms=command.at_ms,
+        request=command.request,
+    )
+
+
+def _refused(command: NoteRefusals) -> ActRefused:
+    return ActRefused(
+        act_id=command.act_id,
+        operation=command.operation,
+        who=command.who,
+        token=command.token,
+        token_id=command.token_id,
+        transport=command.transport,
+        request_id=command.request_id,
+        target=command.target,
+        at_ms=command.at_ms,
+        code=command.code,
+        count=command.count,
+    )
+
+
+def _problem(command: ActCommand) -> str:
+    """Return what is wrong with the fields of a command; empty if nothing is."""
+    texts = ("request",) if isinstance(command, BeginAct) else ("before", "after")
+    for name in command.__struct_fields__:
+        value = getattr(command, name)
+        if not isinstance(value, str):
+            continue
+        if name in texts:
+            if len(value.encode(errors="replace")) > limits.TEXT_BYTES_MAX:
+                return f"{name}: expected at most {limits.TEXT_BYTES_MAX} bytes"
+        elif len(value) > limits.NAME_CHARACTERS_MAX or not value.isprintable():
+            return f"{name}: expected at most {limits.NAME_CHARACTERS_MAX} printable characters"
+    if isinstance(command, EndAct):
+        return "" if command.outcome in OUTCOMES else f"outcome: expected one of {', '.join(OUTCOMES)}"
+    if command.at_ms < 0:
+        return "at_ms: expected UTC milliseconds"
+    if isinstance(command, NoteRefusals) and command.count < 1:
+        return "count: expected at least 1"
+    return ""

@@ -1,0 +1,65 @@
+"""MCP servers in a process: opened once, for requests, new definitions and runs.
+
+Before: services/families/opening.py. After: handlers.py, servers.py.
+"""
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from loomlog.connectors.configuration.load import ProcessConfiguration
+from loomlog.connectors.configuration.mcp_block import McpServerBlock
+from loomlog.connectors.definitions import KINDS
+from loomlog.connectors.errors import ConnectorError
+from loomlog.services.families.definition.operations import DefinitionOperations
+from loomlog.services.families.definition.table import TENANT, DefinitionTable
+from loomlog.services.families.mcp.handlers import McpHandlers
+from loomlog.services.families.mcp.servers import McpOptions, McpServers, Server
+from loomlog.services.families.opening import FamilyContext, FamilyServices
+
+log = logging.getLogger(__name__)
+
+NEEDS = ("definition",)
+
+
+def read_options(loaded: ProcessConfiguration) -> McpOptions:
+    """Return the options of a process."""
+    return McpOptions(
+        blocks=loaded.configuration.mcp_servers,
+        hosts=loaded.settings.http_host_allowlist,
+        private_hosts=loaded.settings.http_private_host_allowlist,
+    )
+
+
+def open_family(context: FamilyContext) -> FamilyServices:
+    """Open MCP servers; a definition of one is made with the tools that it lists."""
+    servers = McpServers(
+        context.get(DefinitionTable),
+        context.parts.replicas,
+        context.commands,
+        context.options(McpOptions),
+        clock_ms=context.clock_ms,
+        now_s=time.monotonic,
+    )
+    context.get(DefinitionOperations).composer.discover = DefinitionDiscovery(servers).discover
+    context.provide(servers)
+    return FamilyServices(handlers=McpHandlers(servers).by_operation(), close=servers.close)
+
+
+class DefinitionDiscovery:
+    """Asks a server that is being defined for its tools; a server that does not answer is defined without."""
+
+    def __init__(self, servers: McpServers) -> None:
+        self._servers = servers
+
+    async def discover(self, name: str, tenant: str, content: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return the tools; empty when the server does not list them."""
+        block: McpServerBlock = KINDS["mcpserver"].block_of(content)
+        server = Server(name=name, tenant=tenant, owner=tenant, source=TENANT, def_id="", block=block)
+        try:
+            listed, _ = await self._servers.ask_for_tools(server)
+        except ConnectorError as error:
+            log.warning("the MCP server %s is defined without tools: %s", name, error)
+            return []
+        return listed.to_json()
