@@ -17,9 +17,11 @@ KEYS   ?=
 VECTORS ?=
 ORIGINAL ?=
 PICTURES ?=
+URL    ?=
+TOKEN  ?=
 TYPESCRIPT := 5.9.3
 
-.PHONY: help run up down demo test check check-web format schemas bench bench-takeover bench-parked bench-entities bench-definitions bench-memory bench-channels bench-typed bench-tools try-mcp-servers bench-projections bench-sign-in bench-peers bench-smoke bench-original bench-deaths bench-scale bench-web bench-protocols conformance screenshots diagram flame figures chaos simulate lock clean
+.PHONY: help run up down demo test check check-web format schemas bench bench-takeover bench-parked bench-entities bench-definitions bench-memory bench-channels bench-access bench-typed bench-tools try-mcp-servers bench-projections bench-sign-in bench-peers bench-smoke bench-original bench-deaths bench-scale bench-web bench-protocols conformance screenshots diagram flame figures chaos simulate lock clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -113,6 +115,10 @@ bench-channels: $(TOOLS) ## measure channels, schedules and webhooks: circuits, 
 
 bench-tools: $(TOOLS) ## measure tool calls: rules for approvals, and MCP servers over a process and over HTTP
 	@$(BIN)/python -m tests.benchmarks.approvals
+bench-access: $(TOOLS) ## measure what 100,000 minted tokens cost a process, and how long it takes to find one (URL=... TOKEN=...: also revocation)
+	@$(BIN)/python -m tests.benchmarks.access $(if $(URL),--url $(URL) --token $(TOKEN))
+
+bench-tools: $(TOOLS) ## measure tools of MCP servers: calls over a process and over HTTP, and what a turn pays for 20 of them
 	@$(BIN)/python -m tests.benchmarks.tools
 
 try-mcp-servers: $(TOOLS) ## use two MCP servers of the npm registry, files and everything (needs Node; nothing else does)
