@@ -19,7 +19,7 @@ ORIGINAL ?=
 PICTURES ?=
 TYPESCRIPT := 5.9.3
 
-.PHONY: help run up down demo test check check-web format schemas bench bench-takeover bench-parked bench-entities bench-definitions bench-memory bench-channels bench-typed bench-tools try-mcp-servers bench-projections bench-sign-in bench-peers bench-smoke bench-original bench-deaths bench-scale bench-web bench-protocols conformance screenshots diagram flame figures chaos simulate lock clean
+.PHONY: help run up down demo test check check-web format schemas bench bench-takeover bench-parked bench-entities bench-access bench-definitions bench-memory bench-channels bench-typed bench-tools try-mcp-servers bench-projections bench-sign-in bench-peers bench-smoke bench-original bench-deaths bench-scale bench-web bench-protocols conformance screenshots diagram flame figures chaos simulate lock clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -101,6 +101,9 @@ bench-entities: $(TOOLS) ## measure what entity writes cost, and a million aggre
 
 bench-sign-in: $(TOOLS) ## measure what tokens of identity providers cost a request
 	@$(BIN)/python -m tests.benchmarks.sign_in
+
+bench-access: $(TOOLS) ## measure the list of a million acts (two minutes; ACTS=200000)
+	@$(BIN)/python -m tests.benchmarks.acts $(if $(ACTS),--acts $(ACTS))
 
 bench-definitions: $(TOOLS) ## measure definitions: resolving, opening, promoting and changing 10,000 of them (LINES=200)
 	@$(BIN)/python -m tests.benchmarks.definitions $(if $(LINES),--lines $(LINES))
