@@ -50,10 +50,10 @@ async def newest_frames(
     """The frames of the filter after the first `offset`. Raises InvalidPageToken."""
     conditions = _conditions(tenant, criteria)
     older = [*conditions, tuple_(*KEY) < tuple_(*_parse(after))] if after else conditions
-    found = _of_type(older, criteria.type)
+    listed = _of_type(older, criteria.type)
     keys = (
-        select(found.c.run_id, found.c.seq)
-        .order_by(found.c.place.desc(), found.c.run_id.desc(), found.c.seq.desc())
+        select(listed.c.run_id, listed.c.seq)
+        .order_by(listed.c.place.desc(), listed.c.run_id.desc(), listed.c.seq.desc())
         .limit(limit + 1)
         .offset(offset)
         .subquery()

@@ -14,9 +14,10 @@ from fnmatch import fnmatchcase
 from loomlog.connectors.configuration.agent_block import AgentBlock, Candidate
 from loomlog.connectors.configuration.channel_block import iter_channel_errors
 from loomlog.connectors.configuration.environment import PREFIXES
-from loomlog.connectors.configuration.field_types import Tier
+from loomlog.connectors.configuration.field_types import Tier, check_url
 from loomlog.connectors.configuration.findings import ConfigurationFinding, did_you_mean, join_words
 from loomlog.connectors.configuration.issuer_check import iter_issuer_errors, iter_issuer_warnings
+from loomlog.connectors.configuration.local_api_block import LocalApiBlock
 from loomlog.connectors.configuration.mcp_block import TOOL_PREFIX, iter_server_problems
 from loomlog.connectors.configuration.memory_block import PROMPT_PLACEHOLDERS, unknown_memory_placeholders
 from loomlog.connectors.configuration.memory_check import iter_agent_errors, iter_agent_warnings, iter_memory_errors
@@ -30,7 +31,7 @@ from loomlog.connectors.configuration.routing import (
 )
 from loomlog.connectors.configuration.shape import format_path
 from loomlog.connectors.configuration.skill_files import describe_skill_problem
-from loomlog.connectors.configuration.tree import KeyPath, MappingNode, ScalarNode, find_mark
+from loomlog.connectors.configuration.tree import KeyPath, MappingNode, find_mark
 from loomlog.connectors.configuration.trigger_check import iter_schedule_errors, iter_webhook_errors
 from loomlog.connectors.configuration.unsupported_keys import (
     EXTERNAL_TOOL_PREFIXES,
@@ -39,6 +40,7 @@ from loomlog.connectors.configuration.unsupported_keys import (
     UNSUPPORTED_DRIVERS,
     UNSUPPORTED_TOOLS,
 )
+from loomlog.connectors.openapi import ApiFileRefused
 from loomlog.connectors.tools.skill_patterns import parse_patterns
 from loomlog.connectors.tools.tool_guide import placeholder_names, unknown_placeholders
 from loomlog.schemas.client_names import TOOL_NAME_PREFIX as CLIENT_PREFIX
@@ -63,6 +65,7 @@ def check_configuration(
     checking.check_skills()
     checking.check_remote_tools()
     checking.check_mcp_servers()
+    checking.check_local_api()
     checking.check_pricing()
     checking.check_principals()
     checking.check_issuers()
@@ -84,6 +87,8 @@ class _ConfigurationCheck:
     configuration: Configuration
     root: MappingNode
     family_tools: frozenset[str] = frozenset()
+    api_tools: frozenset[str] = frozenset()
+    """Tools of the OpenAPI file."""
     errors: list[ConfigurationFinding] = field(default_factory=list)
     warnings: list[ConfigurationFinding] = field(default_factory=list)
     unsupported_tools: dict[str, KeyPath] = field(default_factory=dict)
@@ -153,12 +158,7 @@ class _ConfigurationCheck:
     def check_remote_tools(self) -> None:
         for name, tool in self.configuration.remote_tools.items():
             path: KeyPath = ("remote_tools", name)
-            if (
-                name in ALL_TOOLS
-                or name in self.family_tools
-                or is_client_grant(name)
-                or name.startswith((TOOL_PREFIX, *EXTERNAL_TOOL_PREFIXES))
-            ):
+            if self._is_taken(name):
                 self._add_error(
                     path, f"{name} is the name of another tool, or begins like those of another kind", of_key=True
                 )
@@ -174,6 +174,40 @@ class _ConfigurationCheck:
                 self._add_error((*path, key), problem or f"{key} is missing (for transport: {server.transport})")
             if server.discovered_tools:
                 self._add_error((*path, "discovered_tools"), "is set by the server; leave it out")
+
+    def check_local_api(self) -> None:
+        """Read the OpenAPI file: its operations are names of tools."""
+        block = self.configuration.local_api
+        if not block.spec:
+            if block != LocalApiBlock():
+                self._add_error(("local_api",), "spec is missing: the OpenAPI file", of_key=True)
+            return
+        try:
+            api = block.load()
+            assert api is not None
+            check_url(api.base_url)
+        except (ApiFileRefused, ValueError) as error:
+            self._add_error(("local_api", "spec"), str(error))
+            return
+        if "?" in api.base_url or "#" in api.base_url:
+            self._add_error(("local_api", "base_url"), "expected an address without a query")
+        self.api_tools = frozenset(one.name for one in api.operations)
+        for name in sorted(self.api_tools):
+            if self._is_taken(name) or name in self.configuration.remote_tools:
+                self._add_error(
+                    ("local_api", "spec"), f"{name} is the name of another tool; set or change tool_name_prefix"
+                )
+        for problem in api.problems:
+            self._add_warning(("local_api", "spec"), f"left out: {problem}")
+
+    def _is_taken(self, name: str) -> bool:
+        """Return whether a tool of another kind has the name, or names that begin like it."""
+        return (
+            name in ALL_TOOLS
+            or name in self.family_tools
+            or is_client_grant(name)
+            or name.startswith((TOOL_PREFIX, *EXTERNAL_TOOL_PREFIXES))
+        )
 
     def check_pricing(self) -> None:
         for name in self.configuration.pricing.models:
@@ -321,29 +355,26 @@ class _ConfigurationCheck:
         elif is_client_grant(tool):
             if not CLIENT_TOOL_PATTERN.fullmatch(visible_name(tool).removeprefix(CLIENT_PREFIX)):
                 self._add_error(path, f"{tool} is no tool that a client can offer: expected {CLIENT_TOOL_EXPECTATION}")
-        elif (
-            visible_name(tool) in SUPPORTED_TOOLS
-            or tool in self.configuration.remote_tools
-            or self._may_be_generated(tool)
-        ):
+        elif visible_name(tool) in SUPPORTED_TOOLS or tool in self.configuration.remote_tools or tool in self.api_tools:
             return
         elif tool.endswith("*") and "*" not in tool[:-1]:
             remote = self.configuration.remote_tools
-            known_names = (*ALL_TOOLS, *self.family_tools, TOOL_PREFIX, *EXTERNAL_TOOL_PREFIXES, CLIENT_PREFIX, *remote)
+            known_names = (
+                *ALL_TOOLS,
+                *self.family_tools,
+                TOOL_PREFIX,
+                *EXTERNAL_TOOL_PREFIXES,
+                CLIENT_PREFIX,
+                *remote,
+                *self.api_tools,
+            )
             if not any(fnmatchcase(known, tool) for known in known_names):
                 self._add_error(path, f"{tool} matches no tool")
         else:
-            hint = did_you_mean(tool, ALL_TOOLS | self.family_tools | set(self.configuration.remote_tools))
+            hint = did_you_mean(
+                tool, ALL_TOOLS | self.family_tools | self.api_tools | set(self.configuration.remote_tools)
+            )
             self._add_error(path, f"{tool} is not a tool (a list of names, or of beginnings with * at the end){hint}")
-
-    def _may_be_generated(self, tool: str) -> bool:
-        """Return whether the name may be one of the tools that a later version generates from an OpenAPI file."""
-        block = self.root.entries.get("local_api")
-        if block is None or not isinstance(block.node, MappingNode):
-            return False
-        prefix = block.node.entries.get("tool_name_prefix")
-        text = prefix.node.value if prefix and isinstance(prefix.node, ScalarNode) else ""
-        return tool.startswith(text) if isinstance(text, str) else True
 
     def _feature_of_tool(self, tool: str) -> str:
         if tool in UNSUPPORTED_TOOLS:

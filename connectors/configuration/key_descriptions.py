@@ -13,6 +13,7 @@ from loomlog.connectors.configuration import (
     approvals_block,
     channel_block,
     issuer_block,
+    local_api_block,
     mcp_block,
     memory_block,
     model,
@@ -68,6 +69,10 @@ KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
         "mcp_servers": KeyDescription(
             "MCP servers whose tools agents may use, as `mcp__SERVER__TOOL`.",
             "{files: {transport: stdio, command: npx, args: [-y, '@modelcontextprotocol/server-filesystem', /srv]}}",
+        ),
+        "local_api": KeyDescription(
+            "An HTTP API whose operations agents may use as tools, as its OpenAPI file describes them.",
+            "{spec: openapi.yaml, base_url: 'http://localhost:3000', tool_name_prefix: shop_}",
         ),
         "skills": KeyDescription(
             "Instructions that agents load when they need them.",
@@ -374,6 +379,20 @@ KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
         "effects": KeyDescription("What repeating a call does, by tool; it comes before the hints.", "{search: read}"),
         "timeout_seconds": KeyDescription("Longest time of a call, 1 to 1800.", "60"),
         "discovered_tools": KeyDescription("Set by the server; files leave it out.", "[]"),
+    },
+    local_api_block.LocalApiBlock: {
+        "spec": KeyDescription(
+            "OpenAPI file (3.0 or 3.1, YAML or JSON); relative to the folder of this file.", "openapi.yaml"
+        ),
+        "base_url": KeyDescription(
+            "Address of the API; empty = the first of the file's servers. It may be a private one.",
+            "http://localhost:3000",
+        ),
+        "tool_name_prefix": KeyDescription("Beginning of the names of its tools.", "shop_"),
+        "headers": KeyDescription(
+            "Headers of each request; references are those of `mcp_servers`.",
+            "{Authorization: 'Bearer ${run.credentials.shop}'}",
+        ),
     },
     model.SkillBlock: {
         "description": KeyDescription("What it is for.", "Working with PDF files"),

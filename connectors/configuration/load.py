@@ -196,7 +196,7 @@ def _build_configuration(
     kept = _drop_unsupported_blocks(root, warnings)
     values, unknown = extract_values(kept, Configuration)
     errors += unknown
-    _resolve_volume_paths(values, kept, folders, environ)
+    _resolve_paths(values, kept, folders, environ)
     errors += _read_prompts(values, kept, folders)
     if settings.code_agents_enabled:
         errors += load_code_bodies(values, kept, settings.code_agents_root)
@@ -326,17 +326,25 @@ def _suggest_word(mistake: ValidationProblem) -> str:
     return did_you_mean(mistake.value, _QUOTED.findall(mistake.expected)) if isinstance(mistake.value, str) else ""
 
 
-def _resolve_volume_paths(
+def _resolve_paths(
     values: Mapping[str, object], root: MappingNode, folders: Mapping[str, Path], environ: Mapping[str, str]
 ) -> None:
-    """Make the paths of volumes absolute: relative to the folder of the file that has them, `~` from HOME."""
-    for name, volume in _list_mappings(values, "volumes"):
-        path = volume.get("path")
+    """Make the paths of volumes and of the OpenAPI file absolute: relative to the folder of the file that has them, `~`
+    from HOME.
+    """
+    blocks: list[tuple[tuple[str, ...], dict[str, object], str]] = [
+        (("volumes", name), volume, "path") for name, volume in _list_mappings(values, "volumes")
+    ]
+    local_api = values.get("local_api")
+    if isinstance(local_api, dict):
+        blocks.append((("local_api",), local_api, "spec"))
+    for place, block, key in blocks:
+        path = block.get(key)
         if isinstance(path, str) and path:
-            folder = folders.get(find_mark(root, ("volumes", name, "path")).file, Path())
+            folder = folders.get(find_mark(root, (*place, key)).file, Path())
             home = environ.get("HOME", "")
             expanded = home + path[1:] if home and (path == "~" or path.startswith("~/")) else path
-            volume["path"] = os.path.normpath(folder / expanded)
+            block[key] = os.path.normpath(folder / expanded)
 
 
 def _read_prompts(

@@ -45,6 +45,7 @@ from loomlog.connectors.configuration.field_types import (
     zero_for,
 )
 from loomlog.connectors.configuration.issuer_block import IssuerBlock
+from loomlog.connectors.configuration.local_api_block import LocalApiBlock
 from loomlog.connectors.configuration.mcp_block import McpServerBlock
 from loomlog.connectors.configuration.memory_block import ChangeSubscriptionBlock, MemoryBackendBlock, MemoryBlock
 from loomlog.connectors.configuration.schedule_block import ScheduleBlock
@@ -279,6 +280,7 @@ class Configuration:
     volumes: Mapping[VolumeName, VolumeBlock] = field(default_factory=dict)
     remote_tools: Mapping[RemoteToolName, RemoteToolBlock] = field(default_factory=dict)
     mcp_servers: Mapping[AgentName, McpServerBlock] = field(default_factory=dict)
+    local_api: LocalApiBlock = field(default_factory=LocalApiBlock)
     skills: Mapping[AgentName, SkillBlock] = field(default_factory=dict)
     interruption: InterruptionBlock = field(default_factory=InterruptionBlock)
     approvals: ApprovalsBlock = field(default_factory=ApprovalsBlock)

@@ -24,6 +24,7 @@ from enum import StrEnum
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from loomlog.connectors.configuration.approvals_block import ApprovalsBlock
 from loomlog.connectors.configuration.environment import is_setting, secret_names
 from loomlog.connectors.configuration.findings import ConfigurationFinding
 from loomlog.connectors.configuration.memory_block import (
@@ -259,6 +260,9 @@ def _of_blocks(configuration: Configuration, environ: Mapping[str, str]) -> Iter
         yield from _of_hooks(path, webhook.on_complete, tenant)
     for name, schedule in configuration.scheduled_runs.items():
         yield from _of_hooks(("scheduled_runs", name), schedule.on_complete, schedule.tenant_id or DEFAULT_TENANT)
+    yield from _of_rules(("approvals",), configuration.approvals)
+    for name, agent in configuration.agents.items():
+        yield from _of_rules(("agents", name, "approvals"), agent.approvals)
 
 
 def _of_hooks(path: KeyPath, hooks: Iterable[CompletionHook], tenant: str) -> Iterator[SecretUse]:
@@ -266,6 +270,15 @@ def _of_hooks(path: KeyPath, hooks: Iterable[CompletionHook], tenant: str) -> It
         if hook.secret_env:
             place = (*path, "on_complete", number, "secret_env")
             yield SecretUse(hook.secret_env, Purpose.CALLBACK_SIGNATURE, tenant, host_of(hook.url), place)
+
+
+def _of_rules(path: KeyPath, block: ApprovalsBlock) -> Iterator[SecretUse]:
+    """Yield the secrets of the addresses that rules tell; a rule of the files holds for runs of any tenant."""
+    for number, rule in enumerate(block.rules):
+        notify = rule.get("ask", {}).get("notify", {})
+        if notify.get("secret_env"):
+            place = (*path, "rules", number, "ask", "notify", "secret_env")
+            yield SecretUse(notify["secret_env"], Purpose.CALLBACK_SIGNATURE, ANY, host_of(notify["url"]), place)
 
 
 def _of_backend(path: KeyPath, backend: MemoryBackendBlock, environ: Mapping[str, str]) -> Iterator[SecretUse]:

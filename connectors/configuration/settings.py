@@ -671,6 +671,13 @@ class Settings:
     metrics_enabled: bool = setting(
         _O, FLAG, True, "Serve /metrics: the API's to administrators only, each runtime's on 127.0.0.1.", old=SAME_NAME
     )
+    metrics_sample_interval_ms: int = setting(
+        _O,
+        integer(0, HOUR_MS, "milliseconds"),
+        5_000,
+        "How often the api takes a sample of its memory, its CPU and the runs at work, kept for 7 days; 0 = never.",
+        old=SAME_NAME,
+    )
     runtime_metrics_port: int = setting(
         _O,
         integer(0, MAX_PORT),

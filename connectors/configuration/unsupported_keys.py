@@ -16,7 +16,6 @@ UNSUPPORTED_BLOCKS: Mapping[str, str] = {
     "cache": "provider response cache",
     "document_sources": "documents",
     "env_allowlist": "a list of variables in a file (LOOMLOG_WEBHOOKS_ENV_ALLOWLIST and others name them)",
-    "local_api": "tools from an OpenAPI file",
     "search_priority": "web search",
     "search_providers": "web search",
     "storage": "storage backends (Postgres is set by LOOMLOG_POSTGRES)",
@@ -161,8 +160,8 @@ UNSUPPORTED_SETTINGS: Mapping[str, str] = {
         "MCP_UPSTREAM_RECONNECT_ATTEMPTS",
     ),
     **_map_names(
-        "metric samples",
-        "METRICS_SAMPLE_INTERVAL_MS METRICS_RETENTION_DAYS METRICS_SWEEP_INTERVAL_MS METRICS_COLLECT_SYSTEM",
+        "the time that metric samples are kept (7 days), and samples of the machine",
+        "METRICS_RETENTION_DAYS METRICS_SWEEP_INTERVAL_MS METRICS_COLLECT_SYSTEM",
     ),
 }
 """Suffix after the prefix -> feature."""

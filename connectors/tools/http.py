@@ -109,7 +109,7 @@ class HttpTool:
             body = encode_text(good.get("body", ""), "The body")
             if body and method in SAFE_METHODS:
                 raise ToolCallRefused(f"{method} has no body. Use POST, PUT or PATCH, or put the data into the URL.")
-            headers = _build_request_headers(good.get("headers", {}), method, context.idempotency_key)
+            headers = build_request_headers(good.get("headers", {}), method, context.idempotency_key)
             request = WebRequest(method=method, url=parse_web_url(good["url"]), headers=headers, body=body)
             return ToolResult(text=_format_response(await self._web.send(request, context.allowed_hosts)))
         except RequestOutcomeUnknown as reason:
@@ -134,7 +134,8 @@ def truncation_notice(response: WebResponse) -> str:
     return f"\n[cut: only the first {RESPONSE_BYTES} bytes of the response are shown]" if response.is_truncated else ""
 
 
-def _build_request_headers(headers: Mapping[str, str], method: str, key: str) -> tuple[tuple[str, str], ...]:
+def build_request_headers(headers: Mapping[str, str], method: str, key: str) -> tuple[tuple[str, str], ...]:
+    """Return the headers to send, with the idempotency key if the request changes something. Raises ToolCallRefused."""
     for name, value in headers.items():
         if not _HEADER_NAME.match(name):
             raise ToolCallRefused(f'"{escape_name(name[:80])}" is no header name.')

@@ -12,7 +12,7 @@ from datetime import timedelta
 from loomlog.connectors.configuration.driver_options import embedder_options
 from loomlog.connectors.configuration.load import ProcessConfiguration
 from loomlog.connectors.configuration.model import Concurrency
-from loomlog.connectors.storage.request_keys import LIFETIME_S
+from loomlog.connectors.storage import metric_samples, request_keys
 from loomlog.services.application.answers.operators import (
     ConfigLimits,
     Feature,
@@ -106,7 +106,8 @@ def retention_json(*, is_admin: bool, memory_changes_hours: int) -> RetentionVie
             _kept("entries of memory", None),
             _kept("earlier versions of entries of memory", timedelta(milliseconds=VERSION_KEPT_MS)),
             _kept("the feed of changes of memory", timedelta(hours=memory_changes_hours)),
-            _kept("idempotency keys of requests", timedelta(seconds=LIFETIME_S)),
+            _kept("idempotency keys of requests", timedelta(seconds=request_keys.LIFETIME_S)),
+            _kept("samples of metrics", timedelta(seconds=metric_samples.LIFETIME_S)),
         ],
     }
 

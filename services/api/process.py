@@ -16,8 +16,10 @@ from loomlog.connectors.http.insights_report import InsightsClient
 from loomlog.connectors.identity_providers.sign_in import open_sign_in
 from loomlog.connectors.kafka.schema_registry import load_codec
 from loomlog.connectors.process.gc_tuning import tune_gc
+from loomlog.connectors.storage.metric_samples import PostgresMetricSamples
 from loomlog.services.api.configuration_view import features_of
 from loomlog.services.api.mcp.sessions import Sessions
+from loomlog.services.api.metric_sampler import MetricSampler
 from loomlog.services.api.metrics import Metrics
 from loomlog.services.api.request_shares import RequestShares
 from loomlog.services.api.service import Service, installed_version
@@ -64,6 +66,7 @@ def build_service(loaded: ProcessConfiguration, settings: ApiSettings) -> Servic
         login_origins=settings.ui_login_origins,
         public_config=loaded.settings.public_config,
         features=features_of(loaded),
+        samples=PostgresMetricSamples(settings.endpoints.postgres) if settings.sample_every_s else None,
         memory_changes_hours=loaded.settings.memory_changes_retention_hours,
         http_hosts=loaded.settings.http_host_allowlist,
         own_hosts=settings.own_hosts,
@@ -105,7 +108,7 @@ async def run_application(
         secrets=loaded.secret_registry,
         observer=observer_name(name, loaded.settings.replica_id),
         currency=loaded.configuration.pricing.currency,
-        beside=[service.open_access.run],
+        beside=[service.open_access.run, *(_samplers(service, settings) if name == "api" else [])],
     ) as (layer, work):
         service.current_application = layer
         await on_ready()
@@ -117,6 +120,22 @@ async def run_application(
             # In either case the process stops now and closes what the requests in progress still need.
             service.is_stopping = True
             service.current_application = None
+            if service.samples is not None:
+                await service.samples.close()
+
+
+def _samplers(service: Service, settings: ApiSettings) -> list[Callable[[], Awaitable[None]]]:
+    """Return what takes samples of this process; nothing where none are taken."""
+    if service.samples is None:
+        return []
+    sampler = MetricSampler(
+        service.samples,
+        replica_id=service.replica_id,
+        every_s=settings.sample_every_s,
+        application=lambda: service.current_application,
+        clock_ms=clock_ms,
+    )
+    return [sampler.run]
 
 
 def end_streams(service: Service) -> None:

@@ -13,10 +13,12 @@ from loomlog.connectors.configuration.model import Configuration
 from loomlog.connectors.configuration.providers import Provider
 from loomlog.connectors.identity_providers.sign_in import SignIn
 from loomlog.connectors.protocols import Model
+from loomlog.connectors.storage.metric_samples import MetricSamples
 from loomlog.services.api.mcp.calls import CallUnderWay
 from loomlog.services.api.mcp.messages import RequestId
 from loomlog.services.api.mcp.requests import McpRequests
 from loomlog.services.api.mcp.sessions import Sessions
+from loomlog.services.api.metric_handlers import MetricHandlers
 from loomlog.services.api.metrics import Metrics
 from loomlog.services.api.open_access import OpenAccess
 from loomlog.services.api.process_handlers import ProcessHandlers
@@ -86,6 +88,8 @@ class Service:
     """Address of this API as others see it; empty: that of each request."""
     login_origins: tuple[str, ...] = ()
     """Origins whose pages may pass a token to the sign-in page."""
+    samples: MetricSamples | None = None
+    """Samples of metrics; None: none are taken."""
     public_config: bool = False
     """Whether /v1/config answers requests without a token."""
     features: Mapping[str, bool] = field(default_factory=dict)
@@ -109,7 +113,11 @@ class Service:
     def __post_init__(self) -> None:
         self.mcp_requests = McpRequests(self)
         self.open_access = OpenAccess(self.authenticator)
-        self.process_dispatch = Dispatch(ProcessHandlers(self).by_operation(), clock_ms=clock_ms, new_token=new_token)
+        self.process_dispatch = Dispatch(
+            {**ProcessHandlers(self).by_operation(), **MetricHandlers(self).by_operation()},
+            clock_ms=clock_ms,
+            new_token=new_token,
+        )
 
     def dispatch(self, operation: AnyOperation) -> Dispatch:
         """Return what carries out an operation. Raises Refused(starting) for one of the application or of a family."""

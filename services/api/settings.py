@@ -43,6 +43,8 @@ class ApiSettings:
     keepalive_s: float
     streams_per_principal: int
     metrics_enabled: bool
+    sample_every_s: float
+    """0: no samples of metrics are taken."""
     insights_url: str
     """Empty: it is switched off, or its port is not known here."""
     ui_enabled: bool
@@ -87,6 +89,7 @@ def api_settings(settings: Settings, *, name: str = "api") -> ApiSettings:
         keepalive_s=settings.sse_keepalive_ms / 1000,
         streams_per_principal=settings.streams_per_principal,
         metrics_enabled=settings.metrics_enabled,
+        sample_every_s=settings.metrics_sample_interval_ms / 1000 if settings.metrics_enabled else 0,
         insights_url=_insights_url(settings),
         ui_enabled=settings.ui_enabled,
         ui_login_origins=settings.ui_login_origins,

@@ -131,6 +131,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
 }
 """Commands with their function and the first sentence of its docstring, in the order of the help."""
 FAMILY_COMMANDS: Mapping[str, str] = {
+    "approvals": "The rules of a tenant for tool calls, and the calls that wait for approval.",
     "callback": "A request to an address of others after the end of a run.",
     "hook": "The hooks of an installation: external programs that are called before and after tool calls.",
 }

@@ -349,6 +349,7 @@ RESOURCES: tuple[BoundedResource, ...] = (
         "2",
         _POSTGRES_WHY,
     ),
+    _row("Postgres connections for metric samples", "api", "connectors/storage/side_table.py", "2", _POSTGRES_WHY),
     _row(
         "Postgres connections of the api",
         "api",

@@ -200,6 +200,7 @@ ERRORS: Mapping[str, ErrorRow] = {
     "import_pending": UNAVAILABLE,
     "input_pending": UNAVAILABLE,
     "insights_unavailable": UNAVAILABLE,
+    "metrics_off": SWITCHED_OFF,
     "keys_unavailable": UNAVAILABLE,
     "limit_pending": UNAVAILABLE,
     "log_unavailable": UNAVAILABLE,

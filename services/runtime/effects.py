@@ -16,6 +16,7 @@ from loomlog.connectors.definitions import KINDS
 from loomlog.connectors.embedders.options import EmbedderOptions
 from loomlog.connectors.protocols import DefinitionsView, EffectClass, LogAppender, SkillShelf, Tool, VolumeBinding
 from loomlog.connectors.storage.blobs import FileBlobs
+from loomlog.connectors.tools.api_operation import build_api_tools
 from loomlog.connectors.tools.context import ChannelRows
 from loomlog.connectors.tools.file_skills import FileSkills
 from loomlog.connectors.tools.registry import ToolOptions, build_tools, select_granted
@@ -196,6 +197,7 @@ def build_effect_handlers(
     tools = build_process_tools(loaded, definitions=definitions, skills=skills, channels=channels)
     assert not tools.keys() & extra_tools.keys(), f"tools named like built-in ones: {tools.keys() & extra_tools.keys()}"
     tools.update(extra_tools)  # added to the dict that Context already holds
+    tools.update(build_api_tools(configuration.local_api))
     guide = ToolGuide(tools, describe_server(loaded))
     routing.definitions.fill_prompt = lambda prompt, names: guide.fill(prompt, select_granted(names, tools))
     mcp = None if mcp_servers is None else McpTools(mcp_servers)

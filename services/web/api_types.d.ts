@@ -2303,6 +2303,15 @@ declare namespace Api {
     runs: Run[];
     next: string | null;
   }
+  interface RunMetrics {
+    run_id: string;
+    started_at: string;
+    ended_at: string | null;
+    mean_rss_bytes: number;
+    max_rss_bytes: number;
+    max_cpu_pct_x100: number;
+    sample_count: number;
+  }
   interface RunReplay {
     run_id: string;
     partition: number;
@@ -2374,6 +2383,31 @@ declare namespace Api {
   }
   interface RunnableAgents {
     agents: RunnableAgent[];
+  }
+  interface Sample {
+    sample_id: number;
+    replica_id: string;
+    sampled_at: string;
+    active_runs: number;
+    queued_runs: number;
+    loomcycle_rss_bytes: number;
+    loomcycle_cpu_pct_x100: number;
+  }
+  interface SampleBucket {
+    at: string;
+    mean_rss_bytes: number;
+    max_rss_bytes: number;
+    p95_cpu_pct_x100: number;
+    active_runs_max: number;
+    sample_count: number;
+  }
+  interface SampleList {
+    samples: Sample[];
+    next_cursor: number | null;
+  }
+  interface SampleSummary {
+    period: string;
+    buckets: SampleBucket[];
   }
   interface Sampling {
     temperature: number | null;
@@ -3290,6 +3324,9 @@ declare namespace Api {
     | ["GET", `/v1/_memory/usage`, MemoryUsage, any]
     | ["POST", `/v1/_memorybackenddef`, DefinitionVersion | DefinitionVersions | DefinitionPromoted | DefinitionRolledBack | DefinitionRetired, MemoryBackendDefOperation]
     | ["GET", `/v1/_memorybackenddef/names`, DefinitionNames, any]
+    | ["GET", `/v1/_metrics/runs/${string}`, RunMetrics, any]
+    | ["GET", `/v1/_metrics/samples`, SampleList, any]
+    | ["GET", `/v1/_metrics/summary`, SampleSummary, any]
     | ["GET", `/v1/_models`, ModelAliasList, any]
     | ["POST", `/v1/_operatortokendef`, TokenMade | TokenRetiredAnswer | TokenRow | TokenVersions, OperatorTokenOperation]
     | ["GET", `/v1/_operatortokendef/names`, TokenNames, any]

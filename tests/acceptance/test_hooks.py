@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import pytest
 
 from tests.acceptance.installation import Installation
 from tests.acceptance.lab_model import LabModel
+from tests.acceptance.test_channels import poll
 from tests.services.api.answer_schemas import check_blocking_response
 
 pytestmark = pytest.mark.stack
@@ -219,3 +221,22 @@ def test_credentials_are_in_no_answer_no_record_and_no_row_although_one_was_the_
         if path.is_file() and not path.is_symlink() and SECRET.encode() in path.read_bytes()
     ]
     assert found == []
+
+
+def test_a_rule_tells_its_address_of_a_call_that_waits(client: httpx.Client, server: HookServer) -> None:
+    ask = {"subjects": ["default"], "notify": {"url": f"{server.url}/waits"}}
+    rule = {"name": "writes", "tools": ["Write"], "then": "ask", "reason": "it changes files", "ask": ask}
+    assert client.put("/v1/_approvals/policy", json={"rules": [rule]}).status_code == 200
+    with ThreadPoolExecutor(1) as beside:
+        told = beside.submit(frames, client)
+        asked = poll(lambda: [one for one in server.asked if one[0] == "/waits"], bool)
+        body = json.loads(asked[0][1])
+        assert (body["type"], body["data"]["tool"], body["data"]["rule"]) == ("approval.pending", "Write", "writes")
+        assert asked[0][2]["webhook-id"]
+        place = f"/v1/_approvals/{body['data']['run_id']}/{body['data']['approval_id']}"
+        seen = {"arguments_sha256": body["data"]["arguments_sha256"]}
+        assert client.post(f"{place}/approve", json=seen).json()["status"] == "resolved"
+        types = [one.get("type") for one in told.result(TIMEOUT_S)]
+    assert types.index("interruption_resolved") < types.index("tool_result", types.index("interruption_resolved"))
+    assert len(asked) == len([one for one in server.asked if one[0] == "/waits"])
+    assert client.put("/v1/_approvals/policy", json={"rules": []}).status_code == 200

@@ -126,6 +126,7 @@ ERRORS = {
     "insufficient_scope": "The token lacks a scope; `error` names it.",
     "internal": "A defect of loomlog; the log of the api has the request id.",
     "identity_unavailable": "A token cannot be checked just now: its log or its identity provider does not answer.",
+    "metrics_off": "No samples of metrics are taken; the message names the settings.",
     "insights_unavailable": "The service with the live figures does not answer, or is switched off.",
     "interrupt_closed": "The question was answered or cancelled.",
     "interrupt_expired": "The question ran out of time.",

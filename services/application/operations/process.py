@@ -25,6 +25,7 @@ from loomlog.services.application.answers.operators import (
 )
 from loomlog.services.application.log.json_types import HealthReport
 from loomlog.services.application.operations.fields import PROCESS_TAG
+from loomlog.services.application.operations.metrics import METRIC_OPERATIONS
 from loomlog.services.core.access.rules import ANY_CALLER, own_data, requires
 from loomlog.services.core.access.scopes import ADMIN, RUNS_READ, TENANT_READ
 from loomlog.services.core.operations import AnyOperation, Effect, Http, Input, McpTool, NoInput, Operation, Tag
@@ -225,4 +226,5 @@ PROCESS_OPERATIONS: tuple[AnyOperation, ...] = (
     GET_PRESET,
     GET_CONFIG,
     GET_RETENTION,
+    *METRIC_OPERATIONS,
 )

@@ -35,6 +35,7 @@ from loomlog.schemas.reader import RawEvent
 from loomlog.schemas.records import Value
 from loomlog.services.core.availability import RATE_LIMITED, RECOVERED, STALLED, AvailabilityTable
 from loomlog.services.core.refusals import Refused, Unavailable
+from loomlog.services.core.run.interrupts.questions import QUESTION
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.families.channel.api import ChannelPublish
 from loomlog.services.families.channel.caller import (
@@ -61,7 +62,6 @@ PENDING_MAX = 10_000
 """Messages of a worker that wait; further ones are left out, and the log says so."""
 RETRY_S, TRIES = 2.0, 30
 """How often a message is tried while its queue has no owner: for a minute."""
-QUESTION = "question"
 
 
 class Publisher(Protocol):
@@ -145,6 +145,8 @@ class SystemChannels:
                 "expires_at": format_rfc3339(event.expires_at_ms),
             }
         else:
+            closed = [one.kind for one in facts.closed_questions if one.interrupt_id == event.interrupt_id]
+            shown["kind"] = closed[0] if closed else QUESTION
             shown |= {"status": event.status, "answer": event.answer, "resolved_by": event.resolved_by}
         what = "pending" if is_open else "resolved"
         self._add(

@@ -154,12 +154,35 @@ def test_a_name_that_no_client_can_give_is_refused(folder: Folder, tool: str):
     assert "is no tool that a client can offer" in line
 
 
-def test_tools_from_an_openapi_file_have_names_nobody_can_know_yet(folder: Folder):
-    block = "local_api: {{spec: x, tool_name_prefix: crm_}}\nagents: {{a: {{{0}, tools: [{1}]}}}}"
+API = """{"openapi": "3.1.0", "servers": [{"url": "http://shop.example"}],
+"paths": {"/orders": {"get": {"operationId": "list"}, "put": {"parameters": [{"$ref": "other.yaml#/a"}]}}}}"""
+
+
+def test_tools_of_an_openapi_file_are_granted_by_name(folder: Folder):
+    folder.write(API, "api.json")
+    block = "local_api: {{spec: api.json, tool_name_prefix: crm_}}\nagents: {{a: {{{0}, tools: [{1}]}}}}"
     (line,) = folder.warnings(block.format(PIN, "crm_list"))
-    assert "local_api is ignored" in line
-    (line,) = folder.problems(block.format(PIN, "other_list"))
-    assert "other_list is not a tool" in line
+    assert "left out: PUT /orders: other.yaml#/a is out of the document" in line
+    assert len(folder.warnings(block.format(PIN, "'crm_*'"))) == 1
+    (line,) = folder.problems(block.format(PIN, "crm_lst"))
+    assert "crm_lst is not a tool" in line
+    assert "did you mean crm_list?" in line
+
+
+@pytest.mark.parametrize(
+    ("block", "said"),
+    [
+        ("{base_url: 'http://a'}", "spec is missing"),
+        ("{spec: none.yaml}", "none.yaml cannot be read"),
+        ("{spec: api.json, base_url: 'ftp://a'}", "expected an address"),
+        ("{spec: api.json, base_url: 'http://a?b=c'}", "without a query"),
+        ("{spec: api.json, tool_name_prefix: mcp__}", "mcp__list is the name of another tool"),
+        ("{spec: api.json, tool_name_prefix: 'a b'}", "tool_name_prefix"),
+    ],
+)
+def test_an_openapi_file_that_gives_no_tools_is_refused(folder: Folder, block: str, said: str):
+    folder.write(API, "api.json")
+    assert any(said in line for line in folder.problems(f"local_api: {block}"))
 
 
 @pytest.mark.parametrize(

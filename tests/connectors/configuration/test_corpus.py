@@ -32,7 +32,7 @@ def test_each_block_without_effect_gets_a_warning_with_its_line(tmp_path: Path) 
     warnings = load_file("blocks_without_effect.yaml", tmp_path).warnings
     ignored = {one.message.split()[0] for one in warnings if " is ignored: " in one.message}
     assert ignored == {
-        *("cache", "storage", "local_api", "search_providers", "search_priority", "env_allowlist"),
+        *("cache", "storage", "search_providers", "search_priority", "env_allowlist"),
         *("document_sources", "a2a_server_cards", "a2a_agents"),
     }
     assert all(one.line and one.file.endswith("blocks_without_effect.yaml") for one in warnings)

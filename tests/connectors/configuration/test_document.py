@@ -61,6 +61,7 @@ def test_every_key_has_a_sentence_and_an_example_of_its_type(block: type):
 def test_the_examples_of_the_blocks_are_together_a_file_that_loads(folder: Folder):
     keys = KEY_DESCRIPTIONS[model.Configuration].items()
     secrets = dict.fromkeys(("OPENAI_API_KEY", "LOOMLOG_CI_TOKEN", "CRM_SECRET", "GITHUB_WEBHOOK_SECRET"), "x" * 32)
+    folder.write("{openapi: 3.1.0, paths: {/orders: {get: {}}}}", "openapi.yaml")
     loaded = folder.load("".join(f"{key}: {example}\n" for key, (_, example) in keys), secrets)
     assert loaded.configuration.agents["assistant"].tools == ("Read",)
 

@@ -304,3 +304,15 @@ def test_a_listed_variable_is_known_and_masked(folder: Folder) -> None:
     assert loaded.secret_registry.allows(
         "LOOMLOG_CRM", Purpose.CALLBACK_SIGNATURE, tenant="acme", host="crm.example.com"
     )
+
+
+def test_a_rule_for_calls_signs_for_any_tenant_towards_its_address_alone() -> None:
+    notify = {"url": "https://pager.example.com/calls", "secret_env": "PLANTED_PAGER"}
+    rule = {"name": "pay", "then": "ask", "ask": {"subjects": ["ann"], "notify": notify}}
+    blocks = ({"approvals": {"rules": [rule]}}, {"agents": {"teller": {"approvals": {"rules": [rule]}}}})
+    for block in blocks:
+        made, _ = validate(block)
+        registry = build_secret_registry(made, Settings(), {"PLANTED_PAGER": "quiet"})
+        assert signature_secrets(registry, "PLANTED_PAGER", notify["url"], "globex") == ["quiet"]
+        with pytest.raises(SecretRefused):
+            signature_secrets(registry, "PLANTED_PAGER", "https://other.example.com", "globex")

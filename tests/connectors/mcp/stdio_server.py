@@ -48,10 +48,20 @@ def call(behaviour: str, request: dict) -> None:
     elif behaviour == "changes":
         send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
         answer(request, {"content": [{"type": "text", "text": "changed"}]})
+    elif behaviour == "notes":
+        note(request, str(arguments.get("text")))
     elif behaviour == "environment":
         answer(request, {"content": [{"type": "text", "text": json.dumps(dict(os.environ))}]})
     else:
         answer(request, {"content": [{"type": "text", "text": str(arguments.get("text"))}]})
+
+
+def note(request: dict, text: str) -> None:
+    """Write the text to the file of the second argument, which is the effect of the call; `hang` is not answered."""
+    with open(sys.argv[2], "a") as file:
+        file.write(text + "\n")
+    if text != "hang":
+        answer(request, {"content": [{"type": "text", "text": f"noted {text}"}]})
 
 
 if __name__ == "__main__":

@@ -54,6 +54,13 @@ def test_there_are_52_and_those_of_ours() -> None:
     assert listed(ADMIN_CALLER) - set(TOOLS) == OURS
 
 
+def test_an_approval_over_mcp_says_so() -> None:
+    place = {"run_id": "r_1", "approval_id": "intr_1"}
+    target = McpTools((*product_operations(), *OPERATIONS), {}).find("approve_call", place, ACME)
+    assert target is not None
+    assert (target.operation.name, target.fields) == ("approvals.approve", {**place, "surface": "mcp"})
+
+
 def test_administrators_only() -> None:
     assert not listed(ACME) & set(ADMINISTRATORS_ONLY)
     assert "register_agent" not in listed(READER)

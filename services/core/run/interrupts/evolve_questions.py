@@ -49,11 +49,13 @@ def apply_question_closed(state: State, event: InterruptionClosed, at_ms: int) -
     left = tuple(item for item in left if item.interrupt_id != event.interrupt_id)
     if not isinstance(state, AwaitingTools) or len(left) == len(state.questions):
         raise IllegalEvent(f"the question {event.interrupt_id} does not wait")
-    settled = ClosedQuestion(interrupt_id=event.interrupt_id, status=event.status, resolution_id=event.resolution_id)
+    ended = next(one for one in state.questions if one.interrupt_id == event.interrupt_id)
+    settled = ClosedQuestion(
+        interrupt_id=event.interrupt_id, status=event.status, resolution_id=event.resolution_id, kind=ended.kind
+    )
     facts = replace(
         state.facts, closed_questions=(*state.facts.closed_questions, settled)[-limits.CLOSED_QUESTIONS_KEPT :]
     )
-    ended = next(one for one in state.questions if one.interrupt_id == event.interrupt_id)
     state = replace(state, facts=facts, questions=left)
     if ended.kind == APPROVAL and event.status == RESOLVED:
         state = permit(state, ended.index)

@@ -42,6 +42,7 @@ from loomlog.services.core.run.interrupts.questions import (
     APPROVAL,
     CANCELLED,
     DECLINED,
+    QUESTION,
     RESOLVED,
     TIMED_OUT,
     Question,
@@ -51,8 +52,6 @@ from loomlog.services.core.run.state import AwaitingTools, LiveState, State
 
 TOOL_NAME = "Interruption"
 ASK, NOTIFY, CANCEL = "ask", "notify", "cancel"
-QUESTION = "question"
-"""The only kind of question."""
 PRIORITIES = ("low", "normal", "high")
 ANSWER = "answer"
 """Disposition of an answer; the other one is DECLINED."""

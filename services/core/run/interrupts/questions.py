@@ -10,8 +10,8 @@ from loomlog.schemas.records import Value
 
 RESOLVED, DECLINED, TIMED_OUT, CANCELLED = "resolved", "declined", "timed_out", "cancelled"
 """Final statuses of a question; of an approval: approved, denied, and the same two."""
-APPROVAL = "approval"
-"""Kind of a question that a rule of the run asks about a call (approvals.py)."""
+QUESTION, APPROVAL = "question", "approval"
+"""Kinds: the agent asks, or a rule of the run asks about a call (approvals.py)."""
 
 
 class CallDecision(Value, frozen=True, kw_only=True):
@@ -53,6 +53,7 @@ class ClosedQuestion(Value, frozen=True, kw_only=True):
     interrupt_id: str
     status: str
     resolution_id: str = ""
+    kind: str = QUESTION
 
 
 def question_of(event: InterruptionOpened, call: ToolCall) -> Question:

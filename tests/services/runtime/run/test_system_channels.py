@@ -13,8 +13,10 @@ from loomlog.schemas.generated.pause_events import PauseLifted, PauseSet, Switch
 from loomlog.schemas.generated.run_events import InterruptionClosed, InterruptionOpened
 from loomlog.schemas.generated.values import Envelope
 from loomlog.schemas.reader import RawEvent
+from loomlog.schemas.records import replace
 from loomlog.services.core.availability import AvailabilityTable, ModelStatus, ProviderStatus
 from loomlog.services.core.refusals import Refused, Unavailable
+from loomlog.services.core.run.interrupts.questions import APPROVAL, ClosedQuestion
 from loomlog.services.families.channel.api import ChannelPublish
 from loomlog.services.families.channel.caller import ChannelCaller
 from loomlog.services.families.pause import PAUSES
@@ -37,8 +39,9 @@ UP = ProviderStatus(reachable=True, models=(), checked_at_ms=1)
 DOWN = ProviderStatus(reachable=False, models=(), checked_at_ms=2, error="refused")
 
 
-def facts(user_id: str = "ann") -> Any:
-    return SimpleNamespace(run_id="r_1", user_id=user_id, definition=SimpleNamespace(name="helper"))
+def facts(user_id: str = "ann", *closed: ClosedQuestion) -> Any:
+    definition = SimpleNamespace(name="helper")
+    return SimpleNamespace(run_id="r_1", user_id=user_id, definition=definition, closed_questions=closed)
 
 
 class Published:
@@ -137,6 +140,14 @@ async def test_what_became_of_a_question_is_told_in_the_form_of_the_reference() 
         "answer": "yes",
         "resolved_by": "ann",
     }
+
+
+async def test_an_approval_is_told_as_one_when_it_waits_and_when_it_has_ended() -> None:
+    here = Published()
+    closed = ClosedQuestion(interrupt_id="intr_1", status="resolved", kind=APPROVAL)
+    here.channels.on_interruption("acme", facts(), replace(OPENED, kind=APPROVAL), False)
+    here.channels.on_interruption("acme", facts("ann", closed), CLOSED, False)
+    assert [fields["value"]["kind"] for fields, _ in await here.until(2)] == ["approval", "approval"]
 
 
 async def test_a_question_after_a_takeover_has_the_same_id_and_is_looked_up() -> None:

@@ -1,0 +1,152 @@
+"""Tools of an MCP server and of an OpenAPI file on a whole stack: shown, called, held to rules, lost, after a run."""
+
+import json
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.acceptance.installation import Installation
+from tests.acceptance.test_agent_loop import finished
+from tests.acceptance.test_definitions import kill_owner
+from tests.acceptance.test_families import api
+from tests.connectors.mcp.test_sessions import SCRIPT
+
+pytestmark = pytest.mark.stack
+WAIT_S = 60.0
+CONFIGURATION = """
+mcp_servers:
+  desk: {{ transport: stdio, command: {python}, args: [{script}, notes, {notes}] }}
+  away: {{ transport: http, url: "http://127.0.0.1:1/mcp" }}
+local_api: {{ spec: api.json, base_url: "http://{address}", tool_name_prefix: own_ }}
+approvals:
+  rules:
+    - {{ name: never, tools: ["mcp__desk__*"], when: [{{ argument: $.text, equals: secret }}], then: deny, reason: no }}
+    - name: large
+      tools: ["mcp__desk__*"]
+      when: [{{ argument: $.text, equals: large }}]
+      then: ask
+      ask: {{ scopes: ["substrate:tenant"], within_s: 600 }}
+agents:
+  clerk:
+    provider: code-js
+    model: code
+    tools: ["mcp__desk__*", "mcp__away__*"]
+    code_body: |
+      function run(input) {{
+        try {{ return mcp__desk__echo({{ text: input.prompt }}) }} catch (error) {{ return "failed: " + error.message }}
+      }}
+  prober:
+    provider: code-js
+    model: code
+    tools: ["own_*"]
+    code_body: "function run(input) {{ return own_health({{}}) }}"
+"""
+API = {"openapi": "3.1.0", "paths": {"/healthz": {"get": {"operationId": "health"}}}}
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[tuple[Installation, Path]]:
+    folder = Path(tempfile.mkdtemp(prefix="loomlog-mcp-"))
+    installation, notes, more = Installation(folder), folder / "notes.txt", folder / "mcp.yaml"
+    installation.make()
+    notes.touch()
+    address = installation.environ["LOOMLOG_LISTEN_ADDR"]
+    more.write_text(CONFIGURATION.format(python=sys.executable, script=SCRIPT, notes=notes, address=address))
+    (folder / "api.json").write_text(json.dumps(API))
+    installation.environ["LOOMLOG_CONFIG_FILES"] += f":{more}"
+    try:
+        installation.up()
+        yield installation, notes
+    finally:
+        installation.loomlog("down")
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def ask_clerk(client: httpx.Client, text: str, agent: str = "clerk", **body: Any) -> str:
+    """Return what the agent answers."""
+    frames = finished(client, agent=agent, prompt=text, **body)
+    return "".join(data["text"] for event, data in frames if event == "text")
+
+
+def start(client: httpx.Client, text: str) -> str:
+    spawn = {"agent": "clerk", "prompt": text}
+    batch = client.post("/v1/runs:batch", json={"spawns": [spawn], "mode": "detach"}).json()
+    return str(batch["results"][0]["run_id"])
+
+
+def wait_for(look: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + WAIT_S
+    while not (found := look()):
+        assert time.monotonic() < deadline
+    return found
+
+
+def ended(client: httpx.Client, run_id: str) -> dict[str, Any]:
+    row: dict[str, Any] = wait_for(
+        lambda: (row := client.get(f"/v1/runs/{run_id}").json()).get("status") in ("completed", "failed") and row
+    )
+    return row
+
+
+def noted(notes: Path, text: str) -> int:
+    return notes.read_text().splitlines().count(text)
+
+
+def test_the_tools_of_a_server_are_listed_and_called(place: tuple[Installation, Path]) -> None:
+    stack, notes = place
+    with api(stack) as client:
+        assert ask_clerk(client, "small") == "noted small"
+    servers = {one["name"]: one for one in stack.loomlog("mcp", "servers", "ls", "--json").json["servers"]}
+    assert (servers["desk"]["tool_count"], servers["desk"]["error"]) == (1, "")
+    assert "127.0.0.1" in servers["away"]["error"]
+    [tool] = stack.loomlog("mcp", "servers", "tools", "desk", "--json").json["tools"]
+    assert (tool["name"], tool["effect"]) == ("mcp__desk__echo", "unsafe")
+    assert noted(notes, "small") == 1
+
+
+def test_an_operation_of_an_openapi_file_is_a_tool(place: tuple[Installation, Path]) -> None:
+    stack, _ = place
+    with api(stack) as client:
+        assert json.loads(ask_clerk(client, "go", agent="prober"))["ok"] is True
+
+
+def test_a_call_is_held_to_the_rules(place: tuple[Installation, Path]) -> None:
+    stack, notes = place
+    with api(stack) as client:
+        assert ask_clerk(client, "secret").startswith("failed: ")
+        run_id = start(client, "large")
+        [asked] = wait_for(lambda: stack.loomlog("approvals", "ls", "--run-id", run_id, "--json").json["approvals"])
+        assert noted(notes, "large") == 0
+        stack.loomlog("approvals", "approve", run_id, asked["approval_id"])
+        assert ended(client, run_id)["status"] == "completed"
+    assert (noted(notes, "secret"), noted(notes, "large")) == (0, 1)
+
+
+def test_a_call_that_is_lost_with_its_runtime_is_not_made_again(place: tuple[Installation, Path]) -> None:
+    stack, notes = place
+    with api(stack) as client:
+        run_id = start(client, "hang")
+        wait_for(lambda: noted(notes, "hang"))
+        kill_owner(stack)
+        assert ended(client, run_id)["status"] == "completed"
+        assert "outcome unknown" in client.get(f"/v1/runs/{run_id}/stream").text
+    assert noted(notes, "hang") == 1
+
+
+def test_a_hook_calls_a_tool_after_the_run_unless_a_rule_forbids_it(place: tuple[Installation, Path]) -> None:
+    stack, notes = place
+    hooks = [
+        {"kind": "mcp.call", "server": "desk", "tool": "echo", "args": {"text": text}}
+        for text in ("secret", "after {{run.status}}")
+    ]
+    with api(stack) as client:
+        ask_clerk(client, "small", on_complete=hooks)
+        wait_for(lambda: noted(notes, "after completed"))
+    assert noted(notes, "secret") == 0
