@@ -104,6 +104,9 @@ bench-entities: $(TOOLS) ## measure what entity writes cost, and a million aggre
 bench-sign-in: $(TOOLS) ## measure what tokens of identity providers cost a request
 	@$(BIN)/python -m tests.benchmarks.sign_in
 
+bench-access: $(TOOLS) ## measure the list of a million acts (two minutes; ACTS=200000)
+	@$(BIN)/python -m tests.benchmarks.acts $(if $(ACTS),--acts $(ACTS))
+
 bench-definitions: $(TOOLS) ## measure definitions: resolving, opening, promoting and changing 10,000 of them (LINES=200)
 	@$(BIN)/python -m tests.benchmarks.definitions $(if $(LINES),--lines $(LINES))
 
