@@ -104,9 +104,6 @@ bench-entities: $(TOOLS) ## measure what entity writes cost, and a million aggre
 bench-sign-in: $(TOOLS) ## measure what tokens of identity providers cost a request
 	@$(BIN)/python -m tests.benchmarks.sign_in
 
-bench-access: $(TOOLS) ## measure the list of a million acts (two minutes; ACTS=200000)
-	@$(BIN)/python -m tests.benchmarks.acts $(if $(ACTS),--acts $(ACTS))
-
 bench-definitions: $(TOOLS) ## measure definitions: resolving, opening, promoting and changing 10,000 of them (LINES=200)
 	@$(BIN)/python -m tests.benchmarks.definitions $(if $(LINES),--lines $(LINES))
 
@@ -118,11 +115,11 @@ bench-channels: $(TOOLS) ## measure channels, schedules and webhooks: circuits, 
 
 bench-tools: $(TOOLS) ## measure tool calls: rules for approvals, and MCP servers over a process and over HTTP
 	@$(BIN)/python -m tests.benchmarks.approvals
-bench-access: $(TOOLS) ## measure what 100,000 minted tokens cost a process, and how long it takes to find one (URL=... TOKEN=...: also revocation)
-	@$(BIN)/python -m tests.benchmarks.access $(if $(URL),--url $(URL) --token $(TOKEN))
-
-bench-tools: $(TOOLS) ## measure tools of MCP servers: calls over a process and over HTTP, and what a turn pays for 20 of them
 	@$(BIN)/python -m tests.benchmarks.tools
+
+bench-access: $(TOOLS) ## measure 100,000 minted tokens, and the list of a million acts (URL=... TOKEN=...: also revocation; ACTS=200000)
+	@$(BIN)/python -m tests.benchmarks.access $(if $(URL),--url $(URL) --token $(TOKEN))
+	@$(BIN)/python -m tests.benchmarks.acts $(if $(ACTS),--acts $(ACTS))
 
 try-mcp-servers: $(TOOLS) ## use two MCP servers of the npm registry, files and everything (needs Node; nothing else does)
 	@$(BIN)/python -m tests.benchmarks.real_mcp_servers

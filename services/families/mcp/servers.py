@@ -55,7 +55,7 @@ LISTS_KEPT = 2_000
 ERROR_CHARACTERS_MAX = 500
 NO_RUN = RunValues(root_run_id="", tenant="", credentials={})
 _UNRESOLVED = re.compile(r"\$\{|\$cred:|\$ghapp:")
-"""References that this version does not resolve: stored credentials, and variables in definitions of tenants."""
+"""What is left of references that are not resolved: variables in definitions of tenants, applications of GitHub."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from loomlog.connectors.json_schema import CompiledSchema, compile_schema
 from loomlog.connectors.mcp.peer import NotSent, SessionLost
 from loomlog.connectors.mcp.tool_list import SEPARATOR, ListedTool, server_part, visible_name
 from loomlog.connectors.protocols import EffectClass, Tool, ToolContext, ToolResult, ToolSpec
-from loomlog.connectors.tools.references import RunValues
+from loomlog.connectors.tools.references import RunValues, stored_names
 from loomlog.connectors.tools.registry import build_specs
 from loomlog.services.families.mcp.effects import effect_of
 from loomlog.services.families.mcp.servers import McpServers, Server
@@ -54,6 +54,7 @@ class McpTool:
         self.description = listed.description
         self.input_schema: Mapping[str, Any] = listed.input_schema
         self.timeout_s = server.block.timeout_seconds + GRACE_S
+        self.credential_names = stored_names(server.block.headers)
         self._servers = servers
         self._server = server
         self._listed = listed
@@ -108,6 +109,7 @@ class UnlistedTool:
     def __init__(self, servers: McpServers, server: Server, name: str) -> None:
         self.name = name
         self.timeout_s = server.block.timeout_seconds + GRACE_S
+        self.credential_names = stored_names(server.block.headers)
         self._servers = servers
         self._server = server
 

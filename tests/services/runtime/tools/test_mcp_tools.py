@@ -7,7 +7,7 @@ import pytest
 
 from loomlog.connectors.configuration.mcp_block import McpServerBlock
 from loomlog.connectors.errors import Permanent, Transient
-from loomlog.connectors.protocols import EffectClass
+from loomlog.connectors.protocols import EffectClass, UsesStoredCredentials
 from loomlog.schemas.generated.mcp_events import ListingFailed, ToolsListed
 from loomlog.services.runtime.run.end_hooks import HookCall
 from loomlog.services.runtime.tools.mcp_tools import HookToolCalls, McpTools, UnlistedTool
@@ -76,6 +76,8 @@ async def test_a_call_carries_the_headers_of_its_run_and_no_session_is_shared(pe
     world = await opened(crm=block(peer, headers=headers))
     await listed(world)
     tool = toolset(world).find("mcp__crm__echo")
+    assert isinstance(tool, UsesStoredCredentials)
+    assert tool.credential_names == {"mine"}
     assert (await tool.call({"text": "a"}, context(crm="key-of-ann"))).text == "a"
     assert (await tool.call({"text": "b"}, context(crm="key-of-bob"))).text == "b"
     calls = [sent for sent, body in peer.requests if body.get("method") == "tools/call"]
