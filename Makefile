@@ -17,9 +17,11 @@ KEYS   ?=
 VECTORS ?=
 ORIGINAL ?=
 PICTURES ?=
+URL    ?=
+TOKEN  ?=
 TYPESCRIPT := 5.9.3
 
-.PHONY: help run up down demo test check check-web format schemas bench bench-takeover bench-parked bench-entities bench-access bench-definitions bench-memory bench-channels bench-typed bench-tools try-mcp-servers bench-projections bench-sign-in bench-peers bench-smoke bench-original bench-deaths bench-scale bench-web bench-protocols conformance screenshots diagram flame figures chaos simulate lock clean
+.PHONY: help run up down demo test check check-web format schemas bench bench-takeover bench-parked bench-entities bench-definitions bench-memory bench-channels bench-access bench-typed bench-tools try-mcp-servers bench-projections bench-sign-in bench-peers bench-smoke bench-original bench-deaths bench-scale bench-web bench-protocols conformance screenshots diagram flame figures chaos simulate lock clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -111,11 +113,13 @@ bench-definitions: $(TOOLS) ## measure definitions: resolving, opening, promotin
 bench-memory: $(TOOLS) ## measure memory: turns and calls with it, a million keys, 200,000 vectors of one scope (KEYS=0 or VECTORS=0 leaves those out)
 	@$(BIN)/python -m tests.benchmarks.memory $(if $(KEYS),--keys $(KEYS)) $(if $(VECTORS),--vectors $(VECTORS))
 
-bench-tools: $(TOOLS) ## measure tool calls: what rules for approvals cost (a few seconds)
-	@$(BIN)/python -m tests.benchmarks.approvals
-
 bench-channels: $(TOOLS) ## measure channels, schedules and webhooks: circuits, publishes, due schedules, deliveries, parked subscribers (PARTS=circuits)
 	@$(BIN)/python -m tests.benchmarks.channels $(if $(PARTS),--parts $(PARTS))
+
+bench-tools: $(TOOLS) ## measure tool calls: rules for approvals, and MCP servers over a process and over HTTP
+	@$(BIN)/python -m tests.benchmarks.approvals
+bench-access: $(TOOLS) ## measure what 100,000 minted tokens cost a process, and how long it takes to find one (URL=... TOKEN=...: also revocation)
+	@$(BIN)/python -m tests.benchmarks.access $(if $(URL),--url $(URL) --token $(TOKEN))
 
 bench-tools: $(TOOLS) ## measure tools of MCP servers: calls over a process and over HTTP, and what a turn pays for 20 of them
 	@$(BIN)/python -m tests.benchmarks.tools

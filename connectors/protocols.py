@@ -5,7 +5,7 @@ with the product and is used by tests and by people who embed loomlog. All of th
 Permanent and no other errors of their own.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -335,6 +335,13 @@ class Tool(Protocol):
         expected.
         """
         ...
+
+
+@runtime_checkable
+class UsesStoredCredentials(Protocol):
+    """Tool whose configured headers refer to stored credentials; it gets their values with those of the run."""
+
+    credential_names: Collection[str]
 
 
 @runtime_checkable

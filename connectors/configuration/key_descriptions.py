@@ -606,7 +606,7 @@ KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
             "Credentials without which a fire fails; only user_credentials counts.", "[github]"
         ),
         "user_credentials": KeyDescription(
-            "Stored credentials of its runs; they cannot be read in this version, so a fire with one fails.",
+            "Stored credentials of its runs, read when it fires.",
             "{github: '$cred:github'}",
         ),
         "user_credentials_from_env": KeyDescription(
@@ -642,7 +642,7 @@ KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
         "rate_limit": KeyDescription("Most deliveries, exact over all processes.", "{requests_per_minute: 600}"),
         "body_size_limit_bytes": KeyDescription("Largest body; 0 = 1048576, which is the most.", "65536"),
         "user_credentials": KeyDescription(
-            "Stored credentials of the runs; they cannot be read in this version, so a delivery with one is refused.",
+            "Stored credentials of the runs; a delivery without one of them is refused.",
             "{github: '$cred:github'}",
         ),
         "user_credentials_from_env": KeyDescription(

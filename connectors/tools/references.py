@@ -2,10 +2,11 @@
 
     ${run.user_bearer}  ${run.credentials.<name>}       secrets that came with the run's request
     ${run.root_run_id}  ${run.tenant_id}                identity of the run
+    $cred:<name>                                        a stored credential of its agent, user or tenant
 
-each with an optional fallback: `${run.user_bearer:-none}`. A header whose reference cannot be resolved is left out, and
-so is one that would contain a line end: a partial header is worse than none. Other `${...}` stay unchanged;
-configuration files were expanded when they were read.
+those with braces each with an optional fallback: `${run.user_bearer:-none}`. A header whose reference cannot be
+resolved is left out, and so is one that would contain a line end: a partial header is worse than none. Other `${...}`
+stay unchanged; configuration files were expanded when they were read.
 
 Only for headers that an operator or a tenant configured, of servers that are configured too. Never for text from a
 model: it could send any secret of its run to any host, so the HTTP tool does not support references.
@@ -17,10 +18,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-REFERENCE = re.compile(r"\$\{run\.([A-Za-z0-9_.-]{1,80})(?::-([^}]*))?\}")
+REFERENCE = re.compile(r"\$\{run\.([A-Za-z0-9_.-]{1,80})(?::-([^}]*))?\}|\$cred:([A-Za-z0-9_-]{1,128})")
 USER_BEARER_NAME = "run.user_bearer"
 """Name of the bearer among the credentials; no caller can choose it, because it contains a dot."""
 CREDENTIALS_PREFIX = "credentials."
+STORED_PREFIX = "cred:"
+"""Prefix of the names of stored credentials among those of a run: no caller can choose it, because of the colon."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,12 +48,20 @@ def substitute_references(headers: Mapping[str, str], values: RunValues) -> tupl
     return sent, tuple(left_out)
 
 
+def stored_names(headers: Mapping[str, str]) -> frozenset[str]:
+    """Return the names of the stored credentials that headers refer to."""
+    return frozenset(match[3] for text in headers.values() for match in REFERENCE.finditer(text) if match[3])
+
+
 def _substitute_text(text: str, values: RunValues) -> str | None:
     parts: list[str] = []
     end = 0
     # One pass: the content of a secret is never searched for references.
     for match in REFERENCE.finditer(text):
-        value = _lookup_value(match[1], values) or match[2]
+        if match[3]:
+            value = values.credentials.get(STORED_PREFIX + match[3])
+        else:
+            value = _lookup_value(match[1], values) or match[2]
         if value is None:
             return None
         parts += (text[end : match.start()], value)

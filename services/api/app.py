@@ -171,6 +171,7 @@ def _build_endpoint(service: Service, route: Route) -> RequestHandler:
                     context.transport = "web"
                 log_fields.set({**log_fields.get(), "tenant": caller.tenant})
                 require_access(caller, access)
+                _admit_call(service, caller)
             check_encoding(request)
             slots = await service.shares.enter(takes, caller, path=request.scope["path"])
             if request.scope["query_string"]:
@@ -225,6 +226,13 @@ def _build_endpoint(service: Service, route: Route) -> RequestHandler:
 
     answer.__name__ = route.operation_id
     return answer
+
+
+def _admit_call(service: Service, caller: Caller) -> None:
+    """Count a request against the quotas. Raises Refused(tenant_quota_exhausted)."""
+    application = service.current_application
+    if application is not None and application.quotas is not None:
+        application.quotas.admit_call(caller)
 
 
 async def _carry_out_act(

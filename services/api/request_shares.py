@@ -42,7 +42,8 @@ class RouteSlots:
 
     __slots__ = ("_request", "_stream")
 
-    def __init__(self, request: HeldSlot | None, stream: HeldSlot | None) -> None:
+    def __init__(self, request: HeldSlot | None, stream: Callable[[], None] | None) -> None:
+        """`stream`: releases the stream."""
         self._request = request
         self._stream = stream
 
@@ -50,22 +51,30 @@ class RouteSlots:
         """Return what releases the stream, which its response calls when it ends."""
         stream, self._stream = self._stream, None
         assert stream is not None, "the row of the route says that it streams"
-        return stream.release
+        return stream
 
     def release(self) -> None:
         """Release everything that was not handed over."""
-        for slot in (self._request, self._stream):
-            if slot is not None:
-                slot.release()
+        if self._request is not None:
+            self._request.release()
+        if self._stream is not None:
+            self._stream()
 
 
 NO_SLOTS = RouteSlots(None, None)
+
+
+def no_quota(caller: Caller) -> Callable[[], None]:
+    """Count nothing; return what gives nothing back."""
+    return lambda: None
 
 
 class RequestShares:
     """The slots of one process. `streams_per_principal` 0: as the table says."""
 
     def __init__(self, *, streams_per_principal: int = 0) -> None:
+        self.take_quota: Callable[[Caller], Callable[[], None]] = no_quota
+        """Counts an open stream against the quotas of its caller; returns what gives it back. Raises Refused."""
         self.requests = _slots_of(bounded_resources.REQUESTS)
         self.waiting = _slots_of(bounded_resources.WAITING_REQUESTS)
         self.streams = _slots_of(bounded_resources.EVENT_STREAMS, streams_per_principal)
@@ -82,15 +91,28 @@ class RequestShares:
         holder = holder_of(caller, path)
         if takes is Takes.WAIT:
             return RouteSlots(self.waiting.try_acquire(holder), None)
-        stream = None
-        if takes is not Takes.REQUEST:
-            stream = (self.streams if takes is Takes.STREAM else self.started).try_acquire(holder)
+        stream = None if takes is Takes.REQUEST else self._take_stream(takes, caller, holder)
         try:
             return RouteSlots(await self.requests.acquire(holder, wait_s=TURN_WAIT_S), stream)
         except BaseException:
             if stream is not None:
-                stream.release()
+                stream()
             raise
+
+    def _take_stream(self, takes: Takes, caller: Caller, holder: Holder) -> Callable[[], None]:
+        """Take a stream, and return what releases it. Raises ShareExhausted, Refused."""
+        release_quota = self.take_quota(caller)
+        try:
+            slot = (self.streams if takes is Takes.STREAM else self.started).try_acquire(holder)
+        except BaseException:
+            release_quota()
+            raise
+
+        def release() -> None:
+            slot.release()
+            release_quota()
+
+        return release
 
 
 def holder_of(caller: Caller, path: str) -> Holder:

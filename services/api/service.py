@@ -5,7 +5,7 @@ Until they are, `application` raises 503 `starting`; authentication works from t
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 
@@ -22,7 +22,7 @@ from loomlog.services.api.metric_handlers import MetricHandlers
 from loomlog.services.api.metrics import Metrics
 from loomlog.services.api.open_access import OpenAccess
 from loomlog.services.api.process_handlers import ProcessHandlers
-from loomlog.services.api.request_shares import RequestShares
+from loomlog.services.api.request_shares import RequestShares, no_quota
 from loomlog.services.api.shared_insights import SharedInsights
 from loomlog.services.application.application import Application, clock_ms, new_token
 from loomlog.services.application.authentication import Authenticator
@@ -30,6 +30,7 @@ from loomlog.services.application.bootstrap import Readiness
 from loomlog.services.application.dispatch import Dispatch
 from loomlog.services.application.errors import RETRY_SOON_S
 from loomlog.services.application.operations.process import PROCESS_OPERATIONS
+from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.bounded_resources import MCP_LONG_CALLS
 from loomlog.services.core.operations import AnyOperation
 from loomlog.services.core.refusals import Refused
@@ -113,6 +114,7 @@ class Service:
     def __post_init__(self) -> None:
         self.mcp_requests = McpRequests(self)
         self.open_access = OpenAccess(self.authenticator)
+        self.shares.take_quota = self._take_stream
         self.process_dispatch = Dispatch(
             {**ProcessHandlers(self).by_operation(), **MetricHandlers(self).by_operation()},
             clock_ms=clock_ms,
@@ -126,6 +128,15 @@ class Service:
         if self.current_application is not None:
             self.process_dispatch.acts = self.current_application.acts
         return self.process_dispatch
+
+    def _take_stream(self, caller: Caller) -> Callable[[], None]:
+        """Count an open stream against the quotas of its caller. Raises Refused(tenant_quota_exhausted)."""
+        application = self.current_application
+        return (
+            no_quota(caller)
+            if application is None or application.quotas is None
+            else application.quotas.take_stream(caller)
+        )
 
     @property
     def application(self) -> Application:

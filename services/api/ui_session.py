@@ -61,7 +61,7 @@ async def identify(service: Service, request: Request) -> Caller:
     headers = request.headers
     if authenticator.open_mode:
         _refuse_other_sites(request.method, headers, service.own_hosts)
-        return authenticator.identify(None)
+        return authenticator.identify(headers.get("authorization"))
     authorization = headers.get("authorization")
     if authorization is None and _may_use_cookie(request.method, headers, service.own_hosts):
         token = cookie_token(request)

@@ -100,6 +100,7 @@ from loomlog.services.application.queries.read_models import Positions, ReadMode
 from loomlog.services.application.queries.read_your_writes import PositionBarrier
 from loomlog.services.application.queries.run_history import RunHistories
 from loomlog.services.application.queries.runs import RunQueries
+from loomlog.services.application.quotas import Quotas
 from loomlog.services.application.request_context import command_id, command_tokens, repeatable
 from loomlog.services.application.runs.batch import Batches
 from loomlog.services.application.runs.bulk import BulkActions
@@ -116,7 +117,7 @@ from loomlog.services.application.transfer.imports import RunImports
 from loomlog.services.application.transfer.restore import StateRestore
 from loomlog.services.application.transfer.state_files import Backups
 from loomlog.services.application.webhooks import Webhooks, append_delivery, run_until_cancelled
-from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.access.decide import Caller, RunIdentity
 from loomlog.services.core.families import Family
 from loomlog.services.families.budget.accounts import BudgetAccounts
 from loomlog.services.families.channel.access import require_publisher
@@ -307,6 +308,7 @@ class Application:
             fresh_token=repeatable(new_token, "run"),
             decision_wait_s=decision_wait_s,
             check_admission=self.wide_pauses.check_admission,
+            admit=self._admit_run,
             credentials=credentials,
             read_positions=self._positions_of_start,
             require_publisher=self._require_publisher,
@@ -365,6 +367,7 @@ class Application:
         self._families: Sequence[FamilyServices] = ()
         self.entity_reads = entity_reads
         self.directory: Directory | None = None
+        self.quotas: Quotas | None = None
         self._webhooks: Webhooks | None = None
         self.acts = ActLog(entities.client.tell, clock_ms=clock_ms, new_token=new_token)
         self.dispatch = Dispatch(application_handlers(self), clock_ms=clock_ms, new_token=new_token, acts=self.acts)
@@ -394,6 +397,8 @@ class Application:
             handlers, self._families = open_families(context, all_families() if families is None else families)
             self.dispatch = self.dispatch.with_handlers({**handlers, **self.wide_pauses.by_operation()})
             self.directory = authenticator.directory = context.find(Directory)
+            if self.directory is not None:
+                self.quotas = Quotas(self.directory, projection.count_active)
             self._definitions = Definitions(context.get(DefinitionTable), clock_ms=clock_ms)
             self._memory = context.get(MemoryServices)
             self._channels = context.get(ChannelServices)
@@ -605,6 +610,10 @@ class Application:
         declared = self._channels.declarations.find(caller.tenant, channel) if self._channels is not None else None
         if declared is not None:
             require_publisher(declared, request_origin(is_admin=caller.is_admin))
+
+    async def _admit_run(self, caller: Caller, who: RunIdentity) -> None:
+        if self.quotas is not None:
+            await self.quotas.admit_run(caller, who)
 
     def end_streams(self) -> None:
         """End the streams of all clients, because the process is shutting down; they reconnect to another."""

@@ -119,12 +119,12 @@ class Authenticator:
 
     def _principal(self, text: str) -> Principal | None:
         """Return the principal of the files, or the shared or open one. Raises Refused(starting)."""
-        if self._table.open_mode:
-            # A minted token that has ended does not become an administrator.
-            return None if text.startswith(PREFIX) else OPEN_PRINCIPAL
         principal = (find_principal(self._table, text) or self._find_at_providers(text)) if text else None
         if principal is None and text and self._has_minted and self.directory is None:
             raise Refused("starting", "the tokens are not read yet; try again", retry_after_s=RETRY_SOON_S)
+        if principal is None and self._table.open_mode:
+            # A minted token that has ended does not become an administrator.
+            return None if text.startswith(PREFIX) else OPEN_PRINCIPAL
         return None if principal is not None and principal.legacy and self._is_shared_superseded else principal
 
     def _find_at_providers(self, text: str) -> Principal | None:

@@ -90,7 +90,7 @@ class Dispatch:
             caller=call.principal,
             tenant=call.caller.tenant or call.principal.tenant,
             target=_target(operation, fields),
-            request=dict(fields),
+            request={name: one for name, one in fields.items() if name not in operation.secret_fields},
         )
         return await self.acts.carry_out(act, handle, call.change)
 

@@ -121,6 +121,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "Users of a tenant: who is registered, with which access, and their tokens.",
     ),
     "tenants": ("access.groups:tenants_app", "Tenants: which there are, and their quotas."),
+    "credentials": (
+        "access.credentials:credentials_app",
+        "Stored credentials: set, list, remove, encrypt again.",
+    ),
     "access": ("access.groups:access_app", "Whether a caller may call an operation, and why."),
     "whoami": ("access.groups:whoami", "Show the caller that the token is."),
     "operations": (

@@ -231,8 +231,8 @@ class Send(Value, frozen=True, kw_only=True):
     """Name of the family; or of a receiver in the process that owns the aggregate, for what is no record."""
     command: Any
     credentials_env: Mapping[str, str] = struct_field(default_factory=dict)
-    """Credentials of a run that is started: name -> environment variable with the value, which the sender puts beside
-    the log before the command is sent.
+    """Credentials of a run that is started: name -> environment variable with the value, or $cred:<name> of a stored
+    one, which the sender puts beside the log before the command is sent.
     """
 
 

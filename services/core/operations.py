@@ -232,6 +232,8 @@ class Operation(Generic[InputT, OutputT]):
     """Whether the audit has it as an act of its caller; None: if it changes something, and its access is that of
     operators or administrators.
     """
+    secret_fields: Sequence[str] = ()
+    """Fields that the record of an act does not have."""
     refused: Callable[[Refused], Refused] | None = None
     """Returns a refusal of it, its input's included, as requests see it; None: as it is."""
 

@@ -49,6 +49,7 @@ from loomlog.services.families.definition.services import read_options as defini
 from loomlog.services.families.definition.table import DefinitionTable
 from loomlog.services.families.definition.views import DefinedSkills, RunDefinitions
 from loomlog.services.families.definition.volumes import VolumeOperations
+from loomlog.services.families.identity.credentials import CredentialReader
 from loomlog.services.families.identity.directory import Directory
 from loomlog.services.families.identity.services import read_options as identity_options
 from loomlog.services.families.mcp.servers import McpServers
@@ -81,7 +82,7 @@ from loomlog.services.runtime.run.system_channels import SystemChannels
 from loomlog.services.runtime.run_end_setup import open_run_ends
 from loomlog.services.runtime.run_host import StandbyEdges, StandbyReaders, build_run_host
 from loomlog.services.runtime.run_memory import build_run_memory
-from loomlog.services.runtime.schedule_reconciler import EnvironmentCredentials, ScheduleReconciler
+from loomlog.services.runtime.schedule_reconciler import ScheduleCredentials, ScheduleReconciler
 from loomlog.services.runtime.settings import MissingRuntimeSetting
 from loomlog.services.runtime.telemetry.exposition import build_exposition, build_waiting_exposition
 from loomlog.services.runtime.telemetry.metrics import RunMetrics
@@ -237,7 +238,9 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         resources.entities.sets[0].rows,
         clock_ms=clock_ms,
     )
-    schedule_credentials = EnvironmentCredentials(resources.credentials, loaded.secret_registry)
+    resources.credentials.stored = stored = opening.get(CredentialReader)
+    resources.routing.definitions.stored = stored
+    schedule_credentials = ScheduleCredentials(resources.credentials, loaded.secret_registry, stored)
     isolated, directory = isolated_subjects(loaded.configuration), opening.get(Directory)
 
     def is_isolated(tenant: str, subject: str) -> bool:
@@ -358,6 +361,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         channels=channels.operations,
         encryption=encryption,
         credentials=resources.credentials,
+        stored=stored,
         dead_letters=dead_letters,
         clock_ms=clock_ms,
     )

@@ -18,9 +18,12 @@ from loomlog.connectors.definitions.problems import DefinitionProblem
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.process.logs import about
+from loomlog.schemas.generated.run_commands import StartRun
 from loomlog.services.core.families import aggregate_id, aggregate_key
 from loomlog.services.families.definition.state import Line
 from loomlog.services.families.definition.table import NAME, SHARED
+from loomlog.services.families.identity.credentials import PREFIX as REFERENCE_PREFIX
+from loomlog.services.families.identity.credentials import CredentialReader
 from loomlog.services.families.schedule import limits
 from loomlog.services.families.schedule.arming import (
     DEFAULT_TENANT,
@@ -195,17 +198,26 @@ class ScheduleReconciler:
             known = None
 
 
-class EnvironmentCredentials:
-    """Gives runs of schedules the values of environment variables, outside of the log."""
+class ScheduleCredentials:
+    """Gives runs of schedules the values of environment variables and of stored credentials, outside of the log."""
 
-    def __init__(self, credentials: Credentials, secrets: SecretRegistry) -> None:
+    def __init__(self, credentials: Credentials, secrets: SecretRegistry, stored: CredentialReader) -> None:
         self._credentials = credentials
         self._secrets = secrets
+        self._stored = stored
 
-    async def put(self, tenant: str, run_id: str, variables: Mapping[str, str]) -> None:
-        """Store them. Raises ConnectorError; the start of the run waits then."""
-        values = {}
-        for name, variable in variables.items():
+    async def put(self, tenant: str, start: StartRun, variables: Mapping[str, str]) -> None:
+        """Store them: the values of variables, and of references like $cred:git.
+
+        Raises ConnectorError; the start of the run waits then.
+        """
+        run_id = start.run_id
+        references = {name: one for name, one in variables.items() if one.startswith(REFERENCE_PREFIX)}
+        values = await self._stored.values(tenant, references, user=start.user_id, agent=start.agent)
+        for name in references.keys() - values.keys():
+            text = "the run %s has no credential %s: %s is not stored"
+            log.error(text, run_id, name, references[name], extra=about(run_id, tenant))
+        for name, variable in variables.items() - references.items():
             try:
                 values[name] = self._secrets.resolve(variable, Purpose.SCHEDULE_CREDENTIAL, tenant=tenant)
             except SecretRefused as refused:

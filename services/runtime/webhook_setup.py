@@ -14,6 +14,7 @@ from loomlog.connectors.kafka.group_reader import KafkaGroupReader
 from loomlog.connectors.storage.blobs import FileBlobs
 from loomlog.schemas.codec import Codec
 from loomlog.services.families.channel.operations import ChannelOperations
+from loomlog.services.families.identity.credentials import CredentialReader
 from loomlog.services.families.webhook.ingress import WebhookServices
 from loomlog.services.runtime.content.encryption import ContentEncryption
 from loomlog.services.runtime.content.run_credentials import Credentials
@@ -73,6 +74,7 @@ def open_webhooks(
     channels: ChannelOperations,
     encryption: ContentEncryption,
     credentials: Credentials,
+    stored: CredentialReader,
     dead_letters: DeadLetters,
     clock_ms: Callable[[], int],
 ) -> WebhookSetup:
@@ -84,6 +86,7 @@ def open_webhooks(
         channel_value_bytes=loaded.settings.channels_max_value_bytes,
         credentials=None if settings.installation_secret is None else credentials,
         secret=settings.installation_secret,
+        stored=stored,
     )
     group = KafkaGroupReader(
         settings.kafka, INGRESS_TOPIC, INGRESS_GROUP, session_timeout_ms=settings.session_timeout_ms

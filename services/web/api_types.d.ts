@@ -645,6 +645,38 @@ declare namespace Api {
     counts: Record<string, number>;
     total: number;
   }
+  interface CredentialOperation {
+    op: "create" | "get" | "list" | "delete";
+    name?: string;
+    scope?: "agent" | "tenant" | "user";
+    scope_id?: string;
+    value?: string;
+    backend?: "inline";
+    expires_at?: string | null;
+  }
+  interface CredentialRemoved {
+    name: string;
+    scope: string;
+    deleted: boolean;
+  }
+  interface CredentialRow {
+    name: string;
+    scope: string;
+    backend: string;
+    created_at: string;
+    updated_at: string;
+    scope_id?: string;
+    expires_at?: string;
+    note?: string;
+  }
+  interface CredentialRows {
+    scope: string;
+    credentials: CredentialRow[];
+  }
+  interface CredentialsRewrapped {
+    rewrapped: number;
+    deleted: number;
+  }
   interface DeadLetterAcknowledgement {
     at: string;
     by: string;
@@ -3269,6 +3301,8 @@ declare namespace Api {
     | ["GET", `/v1/_channels/${string}/stream`, string, any]
     | ["POST", `/v1/_channels/${string}/subscribe`, ChannelBatch, ChannelSubscribe]
     | ["GET", `/v1/_concurrency/stats`, Concurrency, any]
+    | ["POST", `/v1/_credentialdef`, CredentialRow | CredentialRows | CredentialRemoved, CredentialOperation]
+    | ["POST", `/v1/_credentialdef/rewrap`, CredentialsRewrapped, any]
     | ["GET", `/v1/_dead_letters`, DeadLetterList, any]
     | ["GET", `/v1/_dead_letters/${string}`, DeadLetterDetail, any]
     | ["POST", `/v1/_dead_letters/${string}/acknowledge`, DeadLetterSummary, AcknowledgeLetterBody]

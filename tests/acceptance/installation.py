@@ -3,6 +3,7 @@
 Only what a person has is used: the command line as another process, its output, its exit codes, the files it leaves.
 """
 
+import base64
 import json
 import os
 import shutil
@@ -224,6 +225,8 @@ class Installation:
             "LOOMLOG_HOME": str(home),
             "LOOMLOG_CONFIG_FILES": f"{self.project / 'loomlog.yaml'}:{more}",
             "LAB_KEY": KEY,
+            "LOOMLOG_OPERATOR_TOKEN_PEPPER": "a pepper of these tests",
+            "LOOMLOG_SECRET_KEY": base64.b64encode(bytes(range(32))).decode(),
             "GITHUB_WEBHOOK_SECRET": HOOK_SECRET,
             "LOOMLOG_CODE_AGENTS_ENABLED": "1",
             # The processes are counted, and the default depends on the memory that is available.

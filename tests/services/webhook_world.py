@@ -23,6 +23,7 @@ from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.definitions import KINDS
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.protocols import LogRecord, ProducerRecord
+from loomlog.connectors.storage.stored_credentials import StoredCredentials
 from loomlog.schemas.codec import local_codec
 from loomlog.services.core.refusals import Refused
 from loomlog.services.families.channel.api import ChannelPublish
@@ -32,7 +33,10 @@ from loomlog.services.families.channel.message_cache import MessageCache
 from loomlog.services.families.channel.operations import ChannelOperations
 from loomlog.services.families.channel.services import ChannelOptions
 from loomlog.services.families.channel.store import ChannelStore
+from loomlog.services.families.definition.services import DefinitionOptions
 from loomlog.services.families.definition.table import FileDefinition, file_definition
+from loomlog.services.families.identity.credentials import CredentialReader
+from loomlog.services.families.identity.services import IdentityOptions
 from loomlog.services.families.webhook.definition import WebhookDefinitions
 from loomlog.services.families.webhook.deliveries import DeliveryRows
 from loomlog.services.families.webhook.ingress import WebhookOptions
@@ -150,7 +154,9 @@ class CredentialBox:
 class WebhookWorld:
     """See the module."""
 
-    def __init__(self, here: Served, entities: LogEntities, files: dict[str, WebhookBlock], secret: SecretKey) -> None:
+    def __init__(
+        self, here: Served, entities: LogEntities, files: dict[str, WebhookBlock], identity: IdentityOptions
+    ) -> None:
         self.here = here
         self.world = here.world
         self.log = here.world.log
@@ -159,7 +165,9 @@ class WebhookWorld:
         self.channels = Channels(entities)
         self.credentials = CredentialBox()
         self.committed: dict[int, int] = {}
-        self._secret = secret
+        assert identity.secret is not None
+        self._secret = identity.secret
+        self._identity = identity
         self.reading: asyncio.Task[None] | None = None
         codec = local_codec()
         self.dead_letters = DeadLetters(codec, self.log, topic=DEAD_LETTERS, service="test", clock_ms=lambda: NOW_MS)
@@ -170,7 +178,8 @@ class WebhookWorld:
 
     def reader(self) -> IngressReader:
         """A reader that goes on where the committed offsets are."""
-        encryption = ContentEncryption(self.world.keys)
+        encryption, directory = ContentEncryption(self.world.keys), self.here.service.application.directory
+        assert directory is not None
         builder = DeliveryBuilder(
             blobs=self.world.blobs,
             encryption=encryption,
@@ -178,6 +187,7 @@ class WebhookWorld:
             channel_value_bytes=VALUE_BYTES_DEFAULT,
             credentials=self.credentials,
             secret=self._secret,
+            stored=CredentialReader(directory, StoredCredentials(self._identity.rows, self._secret)),
         )
         parts = self.world.layer.entity_parts
         return IngressReader(
@@ -255,17 +265,22 @@ async def webhook_world(
 ) -> AsyncIterator[WebhookWorld]:
     """The world at work, its reader too."""
     entities, secret = LogEntities(), SecretKey(keys=(b"s" * 32,))
+    identity = IdentityOptions(secret=secret)
     webhooks = WebhookOptions(files=files, **(options or {}))
     parts: dict[str, Any] = {"entity_commands": entities, "entity_reads": entities}
     parts["secrets"] = registry_of(files)
     parts |= {
         "installation_key": secret,
-        "family_options": (ChannelOptions(files=DECLARED), webhooks),
-        "files": {("webhook", name): _file(name, block) for name, block in files.items()},
+        "family_options": (
+            ChannelOptions(files=DECLARED),
+            DefinitionOptions(files={("webhook", name): _file(name, block) for name, block in files.items()}),
+            webhooks,
+            identity,
+        ),
     }
     async with served(folder, **parts, **more) as here:
         entities.attach(here.world.log, here.world.layer.entity_parts)
-        made = WebhookWorld(here, entities, files, secret)
+        made = WebhookWorld(here, entities, files, identity)
         await made.world.layer.ingress_publisher.open()
         parking = asyncio.create_task(made.dead_letters.run())
         made.read()

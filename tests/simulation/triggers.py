@@ -35,6 +35,8 @@ from loomlog.services.families.channel.limits import VALUE_BYTES_DEFAULT
 from loomlog.services.families.channel.message_cache import MessageCache
 from loomlog.services.families.channel.operations import ChannelOperations
 from loomlog.services.families.channel.store import ChannelStore
+from loomlog.services.families.identity.credentials import CredentialReader
+from loomlog.services.families.identity.directory import Directory
 from loomlog.services.families.schedule import FAMILY as SCHEDULE
 from loomlog.services.families.webhook import FAMILY as WEBHOOK
 from loomlog.services.families.webhook.definition import WebhookDefinition
@@ -305,6 +307,7 @@ class TriggerHost(EntityHost):
             channel_value_bytes=VALUE_BYTES_DEFAULT,
             credentials=None,
             secret=None,
+            stored=CredentialReader(Directory(self.parts.replicas, None, clock_ms=clock_ms), None),
         )
         self._reader = IngressReader(
             IngressGroup(wire, load),

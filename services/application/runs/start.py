@@ -19,7 +19,7 @@ services/application/streaming/run_stream.py.
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import orjson
@@ -79,6 +79,10 @@ class StartedRun:
     stream: RunStream
 
 
+async def _admit_all(caller: Caller, who: RunIdentity) -> None:
+    """`admit` without quotas."""
+
+
 class StartAttempt(Struct, frozen=True, kw_only=True):
     """A run about to be started. `make_command` builds another command than StartRun, for a fork."""
 
@@ -106,6 +110,7 @@ class RunStarts:
         fresh_token: Callable[[], str],
         decision_wait_s: float = limits.DECISION_WAIT_S,
         check_admission: Callable[[str, str], None] = lambda tenant, agent: None,
+        admit: Callable[[Caller, RunIdentity], Awaitable[None]] = _admit_all,
         credentials: RunCredentials | None = None,
         read_positions: Callable[[str, str, str], tuple[str, ...]] = lambda tenant, agent, user_id: (),
         require_publisher: Callable[[Caller, str], None] = lambda caller, channel: None,
@@ -130,6 +135,7 @@ class RunStarts:
         self.pending_starts = 0
         """Starts of this process that are in the log and wait for their owner, mostly for a free slot."""
         self._check_admission = check_admission
+        self._admit = admit
         self._require_publisher = require_publisher
 
     async def start(self, caller: Caller, request: RunRequest) -> StartedRun:
@@ -211,6 +217,7 @@ class RunStarts:
         if request.idempotency_key and (earlier := await self._earlier_run(attempt, wait=True)) is not None:
             return earlier
         self._check_admission(attempt.requester.tenant, request.agent)
+        await self._admit(attempt.caller, attempt.requester)
         if request.agent_id:
             await self._check_handle(attempt)
         is_known = bool(request.idempotency_key and self._sources.hub.recent(names.run_id))

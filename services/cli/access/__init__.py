@@ -1,1 +1,1 @@
-"""`loomlog tokens`, `users`, `tenants`, `access` and `whoami`: who may do what, over the API."""
+"""`loomlog tokens`, `users`, `tenants`, `credentials`, `access` and `whoami`: who may do what, over the API."""

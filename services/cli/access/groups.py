@@ -1,6 +1,6 @@
 """`loomlog users`, `tenants` and `access`, and `whoami`: made of the operations on users, quotas and access.
 
-    loomlog users add ada --access-mode isolated
+    loomlog users add --subject ada --access-mode isolated
     loomlog users token ada
     loomlog users set ada --status disabled
     loomlog tenants quota --scope tenant --runs-at-once 20 --tenant acme

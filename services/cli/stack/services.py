@@ -47,6 +47,8 @@ STOP_TIMEOUT_S = 5.0
 """The drain (plan.LOCAL_DRAIN_MS) and the shutdown after it."""
 SIGNING_KEYS = ("LOOMLOG_AUDIT_KEY", "LOOMLOG_AUDIT_KEY_FILE")
 """Passed to the auditor alone: runtimes execute commands that models write."""
+PEPPERS = ("LOOMLOG_OPERATOR_TOKEN_PEPPER", "LOOMCYCLE_OPERATOR_TOKEN_PEPPER")
+"""Passed to the API alone, which finds tokens by their texts."""
 PUBLIC_SUFFIX = ".pub"
 """End of the name of the file with the public half of a key, as `loomlog audit keygen` writes it."""
 CONTENT_KEYS = (
@@ -123,7 +125,7 @@ async def build_services(plan: StackPlan, *, kafka: str, postgres: str, exit_sta
     Their readiness probes are closed with `exit_stack`, which has to outlive the supervisor.
     """
     environ = {
-        **{name: value for name, value in plan.environ.items() if name not in SIGNING_KEYS + CONTENT_KEYS},
+        **{name: value for name, value in plan.environ.items() if name not in SIGNING_KEYS + CONTENT_KEYS + PEPPERS},
         "LOOMLOG_KAFKA": kafka,
         "LOOMLOG_POSTGRES": postgres,
         "PYTHONPATH": python_path(plan.environ),
@@ -151,7 +153,7 @@ async def build_services(plan: StackPlan, *, kafka: str, postgres: str, exit_sta
             "api",
             url=plan.api_url,
             ready=http_probe(http, f"{plan.api_url}/readyz"),
-            extra_environ=_public_audit_keys(plan),
+            extra_environ=_of_api(plan),
         ),
     )
     if plan.grpc_addr:
@@ -194,6 +196,11 @@ class _ServiceFactory:
             ready_timeout_s=READY_TIMEOUT_S,
             stop_timeout_s=STOP_TIMEOUT_S,
         )
+
+
+def _of_api(plan: StackPlan) -> Mapping[str, str]:
+    """Return what the API has and no other service."""
+    return {**_public_audit_keys(plan), **{name: plan.environ[name] for name in PEPPERS if name in plan.environ}}
 
 
 def _public_audit_keys(plan: StackPlan) -> Mapping[str, str]:

@@ -1,4 +1,4 @@
-"""The operations on tokens, users and quotas, as transports offer them. Pure.
+"""The operations on tokens, users, quotas and credentials, as transports offer them. Pure.
 
 Administrators make tokens of any tenant; operators register the users of theirs and give them tokens, whose scopes
 follow from the access mode. The text of a token is in one answer and nowhere else.
@@ -35,6 +35,8 @@ from loomlog.services.families.identity import limits
 TAG = Tag(name="Access", description="Tokens, users and quotas: who may do what, taken back at once.")
 TOKEN_TOOL = "OperatorTokenDef"
 """Name in the refusals of operations on tokens."""
+CREDENTIAL_TOOL = "CredentialDef"
+"""Name in the refusals of operations on credentials."""
 TEXT_MAX = 256
 Text = Annotated[str, Meta(max_length=TEXT_MAX, pattern=PRINTABLE)]
 """A name or an id; decide.py says which characters it has."""
@@ -162,6 +164,50 @@ class QuotaPut(Input, frozen=True, kw_only=True):
     tokens: Annotated[Bound, Meta(description="Tokens in force; of a tenant only.")] = None
 
 
+CredentialName = Annotated[Text, Meta(description="Name of the credential: 1 to 64 letters, digits, _ and -.")]
+CredentialScope = Annotated[
+    Literal["tenant", "user", "agent"],
+    Meta(description="Whose it is. One of the agent goes before the user's, and that before the tenant's."),
+]
+ScopeId = Annotated[
+    Annotated[str, Meta(max_length=128, pattern=PRINTABLE)],
+    Meta(description="Subject of the user, absent: your own; or name of the agent."),
+]
+
+
+class CredentialCreate(Input, frozen=True, kw_only=True):
+    name: CredentialName
+    scope: CredentialScope = "tenant"
+    scope_id: ScopeId = ""
+    value: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=limits.CREDENTIAL_BYTES_MAX,
+            description="Its value: write-only, at most 16 KiB, and in no log, transcript or answer.",
+        ),
+    ]
+    backend: Annotated[Literal["inline"], Meta(description="Where the value is: stored here.")] = "inline"
+    expires_at: Annotated[Text | None, Meta(description="When it should be replaced, RFC 3339; a note only.")] = None
+
+    def __rich_repr__(self) -> list[tuple[str, str]]:
+        return [("name", self.name), ("scope", self.scope), ("scope_id", self.scope_id)]
+
+    def __repr__(self) -> str:
+        return f"CredentialCreate(name={self.name!r}, scope={self.scope!r}, scope_id={self.scope_id!r})"
+
+
+class CredentialNamed(Input, frozen=True, kw_only=True):
+    name: CredentialName
+    scope: CredentialScope = "tenant"
+    scope_id: ScopeId = ""
+
+
+class CredentialsList(Input, frozen=True, kw_only=True):
+    scope: CredentialScope = "tenant"
+    scope_id: ScopeId = ""
+
+
 # --- answers ---------------------------------------------------------------------------------------------------------
 
 Time = Annotated[str, Meta(description="RFC 3339, with nanoseconds.")]
@@ -266,6 +312,35 @@ class UserTokenRevoked(Output, frozen=True, kw_only=True):
     retired_at: Time
 
 
+class CredentialRow(Output, frozen=True, kw_only=True):
+    """A credential without its value."""
+
+    name: str
+    scope: str
+    backend: str
+    created_at: Time
+    updated_at: Time
+    scope_id: str | UnsetType = UNSET
+    expires_at: Time | UnsetType = UNSET
+    note: str | UnsetType = UNSET
+
+
+class CredentialRows(Output, frozen=True, kw_only=True):
+    scope: str
+    credentials: Annotated[list[CredentialRow], Meta(description="Sorted by name.")]
+
+
+class CredentialRemoved(Output, frozen=True, kw_only=True):
+    name: str
+    scope: str
+    deleted: Annotated[bool, Meta(description="There was one.")]
+
+
+class CredentialsRewrapped(Output, frozen=True, kw_only=True):
+    rewrapped: Annotated[int, Meta(description="Values that are encrypted under the current key now.")]
+    deleted: Annotated[int, Meta(description="Values that were not used, left over by processes that died.")]
+
+
 class QuotaRow(Output, frozen=True, kw_only=True):
     """Bounds of a tenant, a user or a token; what has none is absent."""
 
@@ -287,12 +362,12 @@ class QuotaList(Output, frozen=True, kw_only=True):
 # --- operations ------------------------------------------------------------------------------------------------------
 
 
-def _as_tool_refusal(refused: Refused) -> Refused:
-    """Return a refusal of an operation on tokens with the code tool_refused and its own as the reason."""
+def _as_tool_refusal(refused: Refused, *, tool: str = TOKEN_TOOL) -> Refused:
+    """Return a refusal of an operation of a tool with the code tool_refused and its own as the reason."""
     if STATUS_BY_CODE.get(refused.code) == 503:  # nothing is wrong with the request
         return refused
     reason = refused.details.get("refusal", refused.code)
-    return Refused("tool_refused", refused.message, details={"tool": TOKEN_TOOL, "reason": reason})
+    return Refused("tool_refused", refused.message, details={"tool": tool, "reason": reason})
 
 
 _operation = partial(Operation, tag=TAG, unavailable_code="identity_unavailable")
@@ -449,7 +524,71 @@ SET_QUOTA = _operation(
         ),
     ),
 )
+_credential_route = Http(
+    route="POST /v1/_credentialdef",
+    id="change_credential",
+    summary="Store, remove or list credentials; no value is ever shown.",
+    body_name="CredentialOperation",
+    example={"op": "list", "scope": "tenant"},
+    refusal_statuses=(422, 503),
+)
+
+
+def _of_credentials(op: str) -> Callable[..., AnyOperation]:
+    """Return what declares an operation on credentials, which all share a route and a tool."""
+    return partial(
+        _operation,
+        name=f"identity.{op}_credential",
+        http=(replace(_credential_route, op=op),),
+        mcp=(McpTool(tool=CREDENTIAL_TOOL.lower(), op=op),),
+        refused=partial(_as_tool_refusal, tool=CREDENTIAL_TOOL),
+    )
+
+
+CREATE_CREDENTIAL = _of_credentials("create")(
+    summary="Store a credential, or a new value of one.",
+    input=CredentialCreate,
+    output=CredentialRow,
+    access=requires(TENANT),
+    effect=Effect.WRITE,
+    secret_fields=("value",),
+)
+GET_CREDENTIAL = _of_credentials("get")(
+    summary="Get a credential without its value.",
+    input=CredentialNamed,
+    output=CredentialRow,
+    access=requires(TENANT),
+    effect=Effect.READ,
+)
+LIST_CREDENTIALS = _of_credentials("list")(
+    summary="List credentials without their values.",
+    input=CredentialsList,
+    output=CredentialRows,
+    access=requires(TENANT),
+    effect=Effect.READ,
+)
+DELETE_CREDENTIAL = _of_credentials("delete")(
+    summary="Remove a credential with its value.",
+    input=CredentialNamed,
+    output=CredentialRemoved,
+    access=requires(TENANT),
+    effect=Effect.WRITE,
+)
+REWRAP_CREDENTIALS = _operation(
+    name="identity.rewrap_credentials",
+    summary="Encrypt all stored credentials under the current secret key; the previous one can go then.",
+    input=NoInput,
+    output=CredentialsRewrapped,
+    access=requires(ADMIN),
+    effect=Effect.WRITE,
+    http=(Http(route="POST /v1/_credentialdef/rewrap", id="rewrap_credentials", takes_tenant=False),),
+)
 OPERATIONS = (
+    CREATE_CREDENTIAL,
+    GET_CREDENTIAL,
+    LIST_CREDENTIALS,
+    DELETE_CREDENTIAL,
+    REWRAP_CREDENTIALS,
     CREATE_TOKEN,
     ROTATE_TOKEN,
     RETIRE_TOKEN,

@@ -3,10 +3,18 @@
 Before: services/families/opening.py. After: handlers.py; services/application/authentication.py asks the directory.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from loomlog.connectors.configuration.driver_options import installation_key
+from loomlog.connectors.configuration.driver_options import installation_key, postgres_options
 from loomlog.connectors.configuration.load import ProcessConfiguration
+from loomlog.connectors.crypto.installation_key import SecretKey
+from loomlog.connectors.storage.stored_credentials import (
+    MemoryStoredCredentialRows,
+    PostgresStoredCredentialRows,
+    StoredCredentials,
+)
+from loomlog.services.families.identity.credential_handlers import CredentialHandlers
+from loomlog.services.families.identity.credentials import CredentialReader
 from loomlog.services.families.identity.directory import Directory
 from loomlog.services.families.identity.handlers import IdentityHandlers
 from loomlog.services.families.identity.limits import GRACE_S_DEFAULT
@@ -17,18 +25,24 @@ from loomlog.services.families.opening import FamilyContext, FamilyServices
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdentityOptions:
-    """What a process says of identities. `peppers` None: no token can be made."""
+    """What a process says of identities. `peppers` None: no token can be made; `secret` None: no credential stored."""
 
     peppers: Peppers | None = None
     grace_s: int = GRACE_S_DEFAULT
+    secret: SecretKey | None = None
+    rows: PostgresStoredCredentialRows | MemoryStoredCredentialRows = field(default_factory=MemoryStoredCredentialRows)
+    """The values of stored credentials, sealed."""
 
 
 def read_options(loaded: ProcessConfiguration) -> IdentityOptions:
     """Return the options of a process. Raises Permanent for a secret key that is none."""
     settings = loaded.settings
+    secret = installation_key(settings)
     return IdentityOptions(
-        peppers=peppers_of(settings.operator_token_pepper, installation_key(settings)),
+        peppers=peppers_of(settings.operator_token_pepper, secret),
         grace_s=settings.operator_token_rotation_grace_seconds,
+        secret=secret,
+        rows=PostgresStoredCredentialRows(postgres_options(settings, "loomlog credentials")),
     )
 
 
@@ -40,5 +54,10 @@ def open_family(context: FamilyContext) -> FamilyServices:
     handlers = IdentityHandlers(
         commands, directory, decrypt=context.decrypt, grace_s=options.grace_s, clock_ms=context.clock_ms
     )
-    context.provide(directory, handlers)
-    return FamilyServices(handlers=handlers.by_operation())
+    store = None if options.secret is None else StoredCredentials(options.rows, options.secret)
+    reader = CredentialReader(directory, store)
+    of_credentials = CredentialHandlers(commands, directory, reader, clock_ms=context.clock_ms)
+    context.provide(directory, handlers, reader)
+    return FamilyServices(
+        handlers={**handlers.by_operation(), **of_credentials.by_operation()}, close=options.rows.close
+    )

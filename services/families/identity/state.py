@@ -9,7 +9,8 @@ Before: decide.py has an event, or a checkpoint a state. After: directory.py fin
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any, assert_never
+from functools import lru_cache
+from typing import Any, TypeVar, assert_never
 
 from msgspec import field
 
@@ -38,6 +39,7 @@ from loomlog.services.core.families import INSTALLATION
 from loomlog.services.families.identity import limits
 
 NAME = "identity"
+ValueT = TypeVar("ValueT")
 ACTIVE, DISABLED = "active", "disabled"
 STATUSES = (ACTIVE, DISABLED)
 TENANT_WIDE, ISOLATED = "tenant", "isolated"
@@ -186,17 +188,23 @@ def token_of(token: AccessToken, at_ms: int, by: str) -> Token:
     return Token(
         def_id=token.def_id,
         name=token.name,
-        tenant=token.tenant,
+        tenant=_shared(token.tenant),
         subject=token.subject,
         user=token.user,
-        scopes=token.scopes,
+        scopes=_shared(token.scopes),
         hashed=token.hashed,
         suffix=token.suffix,
         expires_at_ms=token.expires_at_ms,
         is_imported=token.is_imported,
         created_at_ms=at_ms,
-        created_by=by,
+        created_by=_shared(by),
     )
+
+
+@lru_cache(maxsize=4_096)
+def _shared(value: ValueT) -> ValueT:
+    """Return the one object with that value: many tokens have the same scopes, and each process has all tokens."""
+    return value
 
 
 def _with_token(state: Identity, token: Token) -> Identity:

@@ -139,11 +139,6 @@ def times_of(block: ScheduleBlock) -> str:
 
 def _problem(block: ScheduleBlock, tenant: str, secrets: SecretRegistry) -> str:
     """Return why no run of a schedule can start; empty when one can."""
-    for name, reference in block.user_credentials.items():
-        return (
-            f"user_credentials.{name}: the stored credential {reference} cannot be read in this version; "
-            "use user_credentials_from_env"
-        )
     for name in block.required_credentials:
         if name not in block.user_credentials:
             return f"required_credentials: {name} is missing in user_credentials"
@@ -170,7 +165,7 @@ def _run(block: ScheduleBlock, name: str) -> ScheduledRun:
         metadata={key: canonical_json(value) for key, value in block.metadata.items()},
         on_complete=hook_texts(block.on_complete, {"schedule_name": name}),
         operator_key_restricted=block.operator_key_restricted,
-        credentials_env=dict(block.user_credentials_from_env),
+        credentials_env={**block.user_credentials_from_env, **block.user_credentials},
     )
 
 

@@ -1,9 +1,10 @@
-"""Credentials that came with a run's request, for the calls of the run.
+"""Credentials for the calls of a run: those that came with its request, and stored ones that the calls refer to.
 
 They are stored outside the log (connectors/storage/run_credentials.py), encrypted, under the id of the run they came
 with, so that every owner of the run and every run of its tree has them. A process reads them when the first call of a
 run needs them and keeps them until the run ends; it deletes them when the end of the run is in the log. What is left
-over (its runtime died in between) is deleted when it expires.
+over (its runtime died in between) is deleted when it expires. Every value that a run has read is masked in what its
+tools return and, by the plugin `redact`, in what models receive.
 
 Before: services/runtime/tools/tool_calls.py, and services/runtime/models/model_calls.py for keys of providers. After:
 connectors/storage/run_credentials.py.
@@ -12,13 +13,15 @@ connectors/storage/run_credentials.py.
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.process.logs import about
+from loomlog.connectors.tools.references import STORED_PREFIX
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.subagents.children import root_of
+from loomlog.services.families.identity.credentials import CredentialReader
 
 log = logging.getLogger(__name__)
 
@@ -44,8 +47,13 @@ class CredentialStore(Protocol):
 class Credentials:
     """Credentials of runs, with a cache. `store` None: there are none, whatever a request contains."""
 
+    stored: CredentialReader | None = None
+    """The stored credentials of tenants, users and agents, once they are read."""
+
     def __init__(self, store: CredentialStore | None = None) -> None:
         self._store = store
+        self._read: OrderedDict[str, dict[str, str]] = OrderedDict()
+        """Values of stored credentials that the runs of a tree have read, under names that no reference has."""
         self._cache: OrderedDict[str, Mapping[str, str]] = OrderedDict()
         self._ended: set[str] = set()
         self._wakeup = asyncio.Event()
@@ -61,8 +69,42 @@ class Credentials:
         elif values:
             await self._store.put(tenant, run_id, values)
 
-    async def load_values(self, facts: RunFacts, tenant: str) -> Mapping[str, str]:
-        """Return the credentials of the run's tree by name; empty when they are deleted. Raises ConnectorError."""
+    async def load_values(self, facts: RunFacts, tenant: str, stored: Collection[str] = ()) -> Mapping[str, str]:
+        """Return the credentials of the run's tree by name, without those that are deleted. Raises ConnectorError.
+
+        `stored`: names of stored credentials that are needed too; they are under STORED_PREFIX with the name. All that
+        were read for the tree are among the values, so that they are masked.
+        """
+        values = await self._load_own(facts, tenant)
+        needed = {}
+        for name in stored:
+            value, _ = await self.read_stored(facts, tenant, name)
+            needed[STORED_PREFIX + name] = value
+        read = self._read.get(root_of(facts), NO_VALUES)
+        if not read:
+            return values
+        return {**values, **read, **{name: value for name, value in needed.items() if value}}
+
+    async def read_stored(self, facts: RunFacts, tenant: str, name: str) -> tuple[str, tuple[str, str] | None]:
+        """Return the value of a stored credential, and the scope and the id of its owner; None: there is none.
+
+        The value is empty when it is gone meanwhile. Raises ConnectorError.
+        """
+        if self.stored is None:
+            return "", None
+        named = self.stored.find(tenant, name, user=facts.user_id, agent=facts.definition.name)
+        if named is None:
+            return "", None
+        value = await self.stored.value(named)
+        if value:
+            key, version = named.key, named.credential.version
+            self._read.setdefault(root_of(facts), {})[f"{key.scope}:{key.scope_id}:{key.name}:{version}"] = value
+            if len(self._read) > CACHE_MAX:
+                self._read.popitem(last=False)
+        return value, (named.key.scope, named.key.scope_id)
+
+    async def _load_own(self, facts: RunFacts, tenant: str) -> Mapping[str, str]:
+        """Return the credentials that came with the request."""
         if not facts.options.credentials or self._store is None:
             return NO_VALUES
         run_id = root_of(facts)
@@ -78,7 +120,10 @@ class Credentials:
 
     def on_run_ended(self, facts: RunFacts) -> None:
         """Schedule the deletion; the end of the run is in the log. A tree keeps its own until its root run ends."""
-        if not facts.options.credentials or facts.parent is not None:
+        if facts.parent is not None:
+            return
+        self._read.pop(facts.run_id, None)
+        if not facts.options.credentials:
             return
         self._cache.pop(facts.run_id, None)
         if len(self._ended) < ENDED_MAX:

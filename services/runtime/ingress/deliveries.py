@@ -1,7 +1,7 @@
 """The command of a delivery: what its webhook's definition takes from the body, encrypted, with long texts as blobs.
 
-Credentials are stored beside the log before the owner is asked: those of the environment, and those of the body, which
-win. Their values are in no command.
+Credentials are stored beside the log before the owner is asked: those of the environment, those that are stored for the
+tenant, and those of the body, which win. Their values are in no command.
 
 Before: reader.py with a record and a definition. After: services/families/webhook/decide.py.
 """
@@ -21,6 +21,7 @@ from loomlog.schemas.generated.webhook_commands import ReceiveDelivery, SubmitDe
 from loomlog.schemas.records import Value, replace
 from loomlog.services.core.refusals import Refused
 from loomlog.services.families.channel.fields import value_text
+from loomlog.services.families.identity.credentials import CredentialReader
 from loomlog.services.families.webhook import limits
 from loomlog.services.families.webhook.bodies import BodyInvalid, parse_body
 from loomlog.services.families.webhook.decide import CHANNEL, SPAWN
@@ -77,6 +78,7 @@ class DeliveryBuilder:
         channel_value_bytes: int,
         credentials: CredentialWriter | None,
         secret: SecretKey | None,
+        stored: CredentialReader,
     ) -> None:
         self._blobs = blobs
         self._encryption = encryption
@@ -84,6 +86,7 @@ class DeliveryBuilder:
         self._channel_value_bytes = channel_value_bytes
         self._credentials = credentials
         self._secret = secret
+        self._stored = stored
 
     async def body_text(self, submitted: SubmitDelivery) -> str:
         """Return the body of a record in plaintext. Raises ConnectorError."""
@@ -112,7 +115,7 @@ class DeliveryBuilder:
         command = self._command(definition, submitted, position, input_)
         if command.delivery == CHANNEL:
             return Delivery(command=command, value=text)
-        credentials = self._collect_credentials(definition, submitted, taken)
+        credentials = await self._collect_credentials(definition, submitted, taken, user=input_.user_id)
         if credentials:
             await self._keep(definition, command.envelope.command_id, credentials)
         command = replace(command, credentials=tuple(sorted(credentials)))
@@ -151,16 +154,19 @@ class DeliveryBuilder:
             burst=0 if limit is None else limit.burst,
         )
 
-    def _collect_credentials(
-        self, definition: WebhookDefinition, submitted: SubmitDelivery, taken: Mapping[str, str]
+    async def _collect_credentials(
+        self, definition: WebhookDefinition, submitted: SubmitDelivery, taken: Mapping[str, str], *, user: str
     ) -> Mapping[str, str]:
-        if definition.webhook.user_credentials:
-            raise DeliveryRefused(REJECTED_DELIVERY, "user_credentials: $cred: references cannot be resolved yet")
+        block = definition.webhook
+        stored = await self._stored.values(definition.tenant, block.user_credentials, user=user, agent=block.agent)
+        for name in block.user_credentials.keys() - stored.keys():
+            text = f"user_credentials.{name}: there is no stored credential {block.user_credentials[name]}"
+            raise DeliveryRefused(UNRESOLVABLE_SECRET, text)
         try:
             from_environment = environment_credentials(self._secrets, definition)
         except SecretRefused as error:
             raise DeliveryRefused(UNRESOLVABLE_SECRET, str(error)) from error
-        return {**from_environment, **self._unseal(submitted), **taken}
+        return {**from_environment, **stored, **self._unseal(submitted), **taken}
 
     def _unseal(self, submitted: SubmitDelivery) -> Mapping[str, str]:
         """Return the credentials that an api has taken out of the body."""

@@ -40,6 +40,7 @@ from loomlog.services.core.run.limits import CONCURRENT_CHILDREN_DEFAULT, FALLBA
 from loomlog.services.core.run.subagents.children import INHERITED_VOLUMES
 from loomlog.services.core.run.turns.fallback import OPERATOR_KEY_RESTRICTED
 from loomlog.services.families.definition.table import FILE, SHARED, DefinitionTable, Resolved
+from loomlog.services.families.identity.credentials import CredentialReader
 from loomlog.services.runtime.models.approval_policies import ApprovalPolicies
 from loomlog.services.runtime.run.definition_overrides import intersect_grants, output_fields
 from loomlog.services.stream.entities.reads import PositionNotRead
@@ -105,6 +106,8 @@ class AgentDefinitions:
         time_limits_s: Mapping[str, int] = NO_TIME_LIMITS,
         key_names: Mapping[str, str] = NO_KEY_NAMES,
     ) -> None:
+        self.stored: CredentialReader | None = None
+        """The stored credentials, once they are read."""
         self._key_names = key_names
         self._all_key_names = frozenset(key_names.values())
         self._unbounded_providers = frozenset(unbounded_providers)
@@ -146,8 +149,9 @@ class AgentDefinitions:
 
         A version whose content must be loaded first (`load`) is refused as definition_pending.
 
-        `credentials`: the names of those that the run brings. A provider whose key has one of these names is paid by
-        the run; others are available when the run may use the operator's keys and there is one, or when they need none.
+        `credentials`: the names of those that the run brings. A provider whose key has one of these names, or that of a
+        stored credential of the tenant or the agent, is paid by them; others are available when the run may use the
+        operator's keys and there is one, or when they need none.
         `tools`: the caller's choice of tools; a prompt with placeholders describes only these. `is_child`: an agent
         that names no volumes gets INHERITED_VOLUMES.
         """
@@ -155,6 +159,8 @@ class AgentDefinitions:
         self._refresh_table(now_ms)
         # A run may bring any number of other credentials.
         own = self._all_key_names.intersection(credentials) if credentials else NO_KEYS
+        if self.stored is not None:
+            own |= {name for name in self._all_key_names if self.stored.find(tenant, name, agent=agent) is not None}
         source = self._find_source(agent, tenant, def_id)
         if isinstance(source, CommandRefusal):
             return source

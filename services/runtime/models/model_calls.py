@@ -316,10 +316,22 @@ class ModelCalls:
                     f"{name}: the credential {provider.api_key_env} that came with the run has expired",
                     kind="refused",
                 )
+        sources = [provider_keys.run_key_source(facts, values)]
+        if provider.api_key_env and not values:
+            value, owner = await self._credentials.read_stored(facts, tenant, provider.api_key_env)
+            if owner is not None:
+                if not value:  # as above
+                    text = f"{name}: the value of the stored credential {provider.api_key_env} is gone; store it again"
+                    raise Permanent(text, kind="refused")
+                scope, scope_id = owner
+                stored = provider_keys.KeySource(
+                    source=scope, scope=scope_id or tenant, values={provider.api_key_env: value}
+                )
+                sources.append(stored)
         return provider_keys.resolve_key(
             name,
             provider.api_key_env,
-            (provider_keys.run_key_source(facts, values),),
+            sources,
             operator_has_key=provider.has_key,
             may_use_operator_key=not facts.options.operator_key_restricted,
         )

@@ -3,13 +3,14 @@
 A provider names the variable of its key (`api_key_env`); a credential under that name, wherever it is kept, is a key
 for that provider. The sources are tried in order and the first that has the name wins:
 
-    run         a credential that came with the request of the run, or of the root run of its tree
-    operator    the key this process has from its environment, when the run may use it
+    run                    a credential that came with the request of the run, or of the root run of its tree
+    agent, user, tenant    a stored credential, of the run's agent, its user or its tenant
+    operator               the key this process has from its environment, when the run may use it
 
 Without one the call fails for good: another try would end the same way, and a caller who must not spend the operator's
 money may not want another model. A provider without a key of any kind is called without.
 
-The key is looked up at each call, so that it is not stored with the run: values are in the store of the run's
+The key is looked up at each call, so that it is not stored with the run: values are in the stores of
 credentials and in the request to the driver, and in nothing that is written, shown or traced.
 
 Before: model_calls.py. After: the drivers send it instead of their own.

@@ -27,6 +27,7 @@ from loomlog.connectors.protocols import (
     ToolContext,
     ToolResult,
     UnknownEffect,
+    UsesStoredCredentials,
     VolumeBinding,
 )
 from loomlog.connectors.tools import read
@@ -202,9 +203,8 @@ class ToolCalls:
         """
         cipher = await self._encryption.cipher(tenant, state.facts.user_id)
         effect, state = await self._decrypt(effect, state, tenant)
-        facts, values = state.facts, NO_VALUES
-        if facts.options.credentials:
-            values = await self._credentials.load_values(facts, tenant)
+        facts = state.facts
+        values = await self._credentials.load_values(facts, tenant)
         result = await make(ToolCall(id=effect.call_id, name=effect.name, input=effect.input), facts)
         if values:
             result = replace(result, text=mask_credentials(values.values(), result.text))
@@ -516,9 +516,11 @@ class ToolCalls:
     ) -> ToolCallResult:
         """Call the tool, with its timeout. Secrets of the run are masked in the result."""
         try:
-            if facts.options.credentials:
-                # Without the credentials the call is not made: an echo of one could not be masked.
-                context = replace(context, credentials=await self._credentials.load_values(facts, tenant))
+            # Without the credentials the call is not made: an echo of one could not be masked.
+            stored = tool.credential_names if isinstance(tool, UsesStoredCredentials) else ()
+            values = await self._credentials.load_values(facts, tenant, stored)
+            if values:
+                context = replace(context, credentials=values)
             async with self._call_slots.turn(tool, tenant, facts.user_id), asyncio.timeout(tool.timeout_s):
                 result = await tool.call(arguments, context)
         except ShareExhausted as error:

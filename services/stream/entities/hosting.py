@@ -165,8 +165,8 @@ class HostedEntities:
         """Take what aggregates send that is no command, by the name in `Send.to`, with the tenant; they return at once.
         What such a receiver loses with its process the timer of the aggregate sends again.
         """
-        self.put_credentials: Callable[[str, str, Mapping[str, str]], Awaitable[None]] | None = None
-        """Takes tenant, run and environment variables by the name of the credential, and stores the values."""
+        self.put_credentials: Callable[[str, Any, Mapping[str, str]], Awaitable[None]] | None = None
+        """Takes tenant, StartRun and where the values are by the name of the credential, and stores the values."""
         self._read_ahead: dict[tuple[int, int], frozenset[tuple[str, int]]] = {}
         """Timers that were set, by partition and term."""
         self._rows = rows
@@ -312,7 +312,7 @@ class HostedEntities:
             # Its subject is the aggregate, whatever event sends it: a run's content is encrypted for its subject.
             envelope = replace(envelope, subject=delivery.id.rsplit(":", 2)[0])
             if delivery.send.credentials_env and self.put_credentials is not None:
-                await self.put_credentials(tenant, delivery.send.command.run_id, delivery.send.credentials_env)
+                await self.put_credentials(tenant, delivery.send.command, delivery.send.credentials_env)
             await self._send_to_run(replace(delivery.send.command, envelope=envelope))
             return
         command = replace(delivery.send.command, envelope=envelope)

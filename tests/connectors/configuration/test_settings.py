@@ -88,7 +88,7 @@ def test_no_secret_is_in_the_text_of_the_settings(tmp_path: Path):
     environ["LOOMLOG_KAFKA_USERNAME"] = "loom"
     settings, _ = read_settings(environ, working_directory=tmp_path)
     assert settings.kafka_password == "hidden-kafka_password"
-    assert len(environ) == 13
+    assert len(environ) == 14
     assert "hidden-" not in repr(settings)
 
 

@@ -10,6 +10,7 @@ VALUES = RunValues(
         "default": "bearer-1",
         "git": "token-${run.tenant_id}",
         "bad": "a\r\nX-Evil: 1",
+        "cred:git": "stored",
     },
 )
 
@@ -25,6 +26,9 @@ VALUES = RunValues(
         ("${run.credentials.none:-}", ""),
         ("${run.user_bearer:-anonymous}", "bearer-1"),
         ("${run.credentials.git}", "token-${run.tenant_id}"),
+        ("Bearer $cred:git", "Bearer stored"),
+        ("$cred:none", None),
+        ("${run.credentials.none:-$cred:git}", "$cred:git"),
         ("${HOME} ${env.x}", "${HOME} ${env.x}"),
         ("${run.credentials.none}", None),
         ("${run.user_bearer} and ${run.credentials.none}", None),

@@ -418,3 +418,29 @@ async def test_access_is_explained_by_the_rule_that_decides_it(here: Served) -> 
     assert await why("ci", "no.such") == (False, "bad_request")
     await on_tokens(here, op="retire", name="ci")
     assert (await why("ci", "user.list"))[1].startswith("the token has ended at")
+
+
+async def test_quotas_bound_calls_runs_and_streams(here: Served) -> None:
+    admin, params = here.client(), {"tenant": "acme"}
+
+    async def set_quota(**bounds: int) -> None:
+        answer = await admin.put("/v1/_quotas", params=params, json={"scope": "tenant", **bounds})
+        assert answer.status_code == 200, answer.text
+
+    def exhausted(answer: httpx.Response, what: str) -> None:
+        body = answer.json()
+        assert (answer.status_code, body["code"], body["what"]) == (429, "tenant_quota_exhausted", what)
+        assert int(answer.headers["retry-after"]) > 0
+
+    await set_quota(calls_per_minute=1)
+    assert (await here.client(ACME).get("/v1/_me")).status_code == 200
+    exhausted(await here.client(ACME).get("/v1/_me"), "calls_per_minute")
+    assert (await here.client(GLOBEX).get("/v1/_me")).status_code == 200
+    await set_quota(open_streams=0)
+    exhausted(await here.client(ACME).get("/v1/users/ada/agents/stream"), "open_streams")
+    await set_quota(runs_per_minute=0)
+    run = {"agent": "soaker", "prompt": "go"}
+    exhausted(await here.client(ACME).post("/v1/runs", json=run), "runs_per_minute")
+    await set_quota()
+    assert (await here.client(ACME).get("/v1/_quotas")).json()["quotas"] == []
+    assert (await here.client(ACME).post("/v1/runs", json=run)).status_code == 200

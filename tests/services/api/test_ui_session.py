@@ -73,6 +73,11 @@ async def test_in_open_mode_there_is_no_token_to_keep(open_client: httpx.AsyncCl
     assert "set-cookie" not in answer.headers
 
 
+async def test_in_open_mode_a_minted_token_that_has_ended_is_refused(open_client: httpx.AsyncClient) -> None:
+    answer = await open_client.get("/v1/_me", headers={"authorization": "Bearer lct_gone"})
+    assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized")
+
+
 @pytest.mark.parametrize("site", ["none", "same-origin"])
 async def test_a_link_with_the_token_signs_in_and_loses_it(site: str, client: httpx.AsyncClient) -> None:
     answer = await client.get(f"/ui?agent=a+b&token={TOKEN}", headers={"sec-fetch-site": site})

@@ -53,6 +53,7 @@ FILES = {
         },
         user_credentials_from_env={"fixed": "LOOMLOG_KEY", "token": "LOOMLOG_KEY"},
     ),
+    "stored": changed(user_credentials={"token": "$cred:gh"}),
     "limited": changed(rate_limit=WebhookRateLimit(requests_per_minute=1, burst=2)),
     "small": changed(body_size_limit_bytes=40),
     "open": changed(auth=WebhookAuth(kind="none")),
@@ -384,6 +385,16 @@ async def test_without_a_webhook_called_test_the_path_needs_a_token(tmp_path: Pa
         assert (await here.send("issues/test", {"goal": "x"})).status_code == 401
         assert (await here.send("issues/test", {"goal": "x"}, caller=ACME)).status_code == 403
         assert (await here.send("none/test", {}, caller=ADMIN_CALLER)).status_code == 404
+
+
+async def test_a_run_gets_the_stored_credential_that_its_webhook_names(here: WebhookWorld) -> None:
+    await here.send("stored", {"goal": "x"}, delivery="d1")
+    assert [row["verdict"] for row in await here.recent("stored")] == ["unresolvable_secret"]
+    body = {"op": "create", "name": "gh", "value": "ghp-stored"}
+    made = await here.here.client(ADMIN_CALLER).post("/v1/_credentialdef?tenant=default", json=body)
+    assert made.status_code == 200, made.text
+    answer = await here.send("stored", {"goal": "x"}, delivery="d2")
+    assert here.credentials.values["default", answer.json()["run_id"]] == {"token": "ghp-stored"}
 
 
 async def test_a_delivery_can_be_given_again(here: WebhookWorld) -> None:

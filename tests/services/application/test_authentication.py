@@ -60,6 +60,14 @@ def test_in_open_mode_everybody_is_the_administrator() -> None:
     assert (caller.is_admin, caller.open_mode, caller.legacy, gate.open_mode) == (True, True, True, True)
 
 
+@pytest.mark.parametrize(("has_minted", "code"), [(True, "starting"), (False, "unauthorized")])
+def test_in_open_mode_a_minted_token_that_is_not_found_is_no_administrator(has_minted: bool, code: str) -> None:
+    gate = Authenticator(TokenTable(rows=(), open_mode=True), has_minted=has_minted)
+    with pytest.raises(Refused) as info:
+        gate.identify("Bearer lct_gone")
+    assert info.value.code == code
+
+
 def test_a_right_that_is_missing_is_named() -> None:
     require_scope(READER, RUNS_READ)
     require_scope(ADMIN_CALLER, RUNS_CREATE)

@@ -38,13 +38,15 @@ from loomlog.services.families.definition import schedule_shares
 from loomlog.services.families.definition.author import Author
 from loomlog.services.families.definition.operations import DefinitionOperations
 from loomlog.services.families.definition.table import DefinitionTable, FileDefinition, file_definition
+from loomlog.services.families.identity.credentials import CredentialReader
+from loomlog.services.families.identity.directory import Directory
 from loomlog.services.families.schedule import FAMILY as SCHEDULE
 from loomlog.services.families.schedule.arming import ActiveSchedules, ScheduleArming, schedule_options
 from loomlog.services.families.schedule.state import Schedule
 from loomlog.services.runtime.clock import clock_ms
 from loomlog.services.runtime.content.run_credentials import Credentials
 from loomlog.services.runtime.run.run_end_actions import RunEndActions
-from loomlog.services.runtime.schedule_reconciler import EnvironmentCredentials, ScheduleReconciler
+from loomlog.services.runtime.schedule_reconciler import ScheduleCredentials, ScheduleReconciler
 from loomlog.services.runtime.telemetry.tracing import NO_TRACING
 from loomlog.services.stream.entities.client import EntityClient
 from loomlog.services.stream.entities.reads import EntityRow
@@ -173,7 +175,8 @@ class World:
             return made[0]
 
         credentials = Credentials(self.store)
-        hosted.put_credentials = EnvironmentCredentials(credentials, secrets).put
+        stored = CredentialReader(Directory(parts.replicas, None, clock_ms=now_ms), None)
+        hosted.put_credentials = ScheduleCredentials(credentials, secrets, stored).put
         commands = self.log.tail(TOPICS.commands, {0: 0})
         commands.pause([0])
         small = SmallRuntime(

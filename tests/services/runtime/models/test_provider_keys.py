@@ -1,14 +1,20 @@
 """Which key a model call is made with, who pays, and what becomes of a call that has none."""
 
+from typing import Any
+
 import pytest
 
+from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.protocols import Reply
+from loomlog.connectors.storage.stored_credentials import CredentialKey, MemoryStoredCredentialRows, StoredCredentials
 from loomlog.schemas.generated.run_events import ModelReplied
 from loomlog.schemas.generated.values import ParentCall, Usage
 from loomlog.schemas.records import replace
 from loomlog.services.core.run.decide import decide
 from loomlog.services.core.run.state import AwaitingModel
+from loomlog.services.families.identity.credentials import CredentialReader
+from loomlog.services.families.identity.state import Credential, entry_key
 from loomlog.services.runtime.content.run_credentials import Credentials
 from loomlog.services.runtime.models import provider_keys
 from loomlog.services.runtime.models.provider_keys import NO_KEY, OPERATOR_KEY, KeySource, ProviderKey
@@ -172,3 +178,59 @@ async def test_the_answer_in_the_log_says_who_paid_and_nothing_in_it_shows_the_k
     assert isinstance(replied, ModelReplied)
     assert (replied.credential_source, replied.credential_scope) == ("run", RUN)
     assert THEIRS not in repr(replied)
+
+
+# --- stored credentials ----------------------------------------------------------------------------------------------
+
+
+class OneStored:
+    """A directory with one credential; see Directory."""
+
+    def __init__(self, scope: str, scope_id: str = "", name: str = NAME) -> None:
+        self.known = {
+            entry_key(scope, scope_id, name): Credential(scope=scope, scope_id=scope_id, name=name, version=1)
+        }
+
+    def credentials(self, tenant: str) -> dict[str, Credential]:
+        return self.known
+
+
+async def of_stored(scope: str, scope_id: str = "", *, value: str = "sk-stored") -> Credentials:
+    """Return the credentials of runs, one that came with a run and one that is stored."""
+    store = StoredCredentials(MemoryStoredCredentialRows(), SecretKey(keys=(bytes(32),)))
+    if value:
+        await store.put(CredentialKey(tenant="", scope=scope, scope_id=scope_id, name=NAME), 1, value)
+    directory: Any = OneStored(scope, scope_id)
+    credentials = Credentials(Store({NAME: THEIRS}))
+    credentials.stored = CredentialReader(directory, store)
+    return credentials
+
+
+@pytest.mark.parametrize(("scope", "scope_id"), [("tenant", ""), ("agent", asking().facts.definition.name)])
+async def test_a_stored_key_goes_before_the_operators_and_pays(scope: str, scope_id: str) -> None:
+    credentials = await of_stored(scope, scope_id)
+    work = Work(REPLY, credentials=credentials, api_key_env=NAME)
+    order = await work.answered(asking())
+    assert [request.api_key for request in work.model.requests] == ["sk-stored"]
+    assert (order.credential_source, order.credential_scope) == (scope, scope_id)
+    assert "sk-stored" not in repr(order) + repr(work.model.requests)
+    assert "sk-stored" in (await credentials.load_values(asking().facts, "")).values()
+
+
+async def test_the_key_that_came_with_the_run_goes_before_a_stored_one() -> None:
+    credentials = await of_stored("tenant")
+    work = Work(REPLY, credentials=credentials, api_key_env=NAME)
+    assert (await work.answered(asking(NAME))).credential_source == "run"
+
+
+async def test_the_key_of_another_agent_is_not_used() -> None:
+    credentials = await of_stored("agent", "another")
+    work = Work(REPLY, credentials=credentials, api_key_env=NAME)
+    assert (await work.answered(asking())).credential_source == "operator"
+
+
+async def test_a_stored_key_whose_value_is_gone_is_not_replaced_by_the_operators() -> None:
+    credentials = await of_stored("tenant", value="")
+    work = Work(REPLY, credentials=credentials, api_key_env=NAME)
+    assert (await work.erred(asking())).kind == "refused"
+    assert work.model.requests == []

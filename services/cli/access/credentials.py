@@ -1,0 +1,99 @@
+"""`loomlog credentials`: secrets that tools, schedules, webhooks and providers use by name, over the API.
+
+    loomlog credentials set git --copy-from-env GIT_TOKEN
+    printf %s "$KEY" | loomlog credentials set OPENAI_API_KEY --scope user --scope-id ada
+    loomlog credentials ls
+    loomlog credentials rm git
+    loomlog credentials rewrap
+
+A value comes from the environment or the standard input, never from an argument, which every process of the machine can
+read. No command shows one.
+
+Before: services/cli/main.py. After: services/cli/operations.py.
+"""
+
+import os
+import sys
+import uuid
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from loomlog.services.cli.access.tokens import Expires
+from loomlog.services.cli.commands import CommandGroup, run
+from loomlog.services.cli.errors import UsageError
+from loomlog.services.cli.http.api import ApiResponse, explain_pending
+from loomlog.services.cli.operations import IdempotencyKey, Tenant, operation_command
+from loomlog.services.cli.runs.runs import Json, open_api
+from loomlog.services.cli.terminal.output import DIM, NAME, console, print_json
+from loomlog.services.families.identity import api
+
+PATH = "/v1/_credentialdef"
+credentials_app = typer.Typer(
+    cls=CommandGroup, no_args_is_help=True, help="Stored credentials: set, list, remove, encrypt again."
+)
+
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Its name, as in $cred:NAME.")]
+Scope = Annotated[str, typer.Option("--scope", help="tenant, user or agent: whose it is.")]
+ScopeId = Annotated[str, typer.Option("--scope-id", help="Subject of the user, or name of the agent.")]
+
+
+@credentials_app.command("set")
+def set_credential(
+    name: Name,
+    scope: Scope = "tenant",
+    scope_id: ScopeId = "",
+    copy_from_env: Annotated[
+        str, typer.Option("--copy-from-env", metavar="NAME", help="Variable with the value; without: standard input.")
+    ] = "",
+    expires_at: Expires = "",
+    tenant: Tenant = "",
+    key: IdempotencyKey = "",
+    as_json: Json = False,
+) -> None:
+    """Store a value, or a new one; the old one is deleted."""
+    value = os.environ.get(copy_from_env, "") if copy_from_env else sys.stdin.read().removesuffix("\n")
+    if not value:
+        raise UsageError(f"there is no value: set {copy_from_env or 'it on the standard input'}.")
+    body = {"op": "create", "name": name, "scope": scope, "value": value}
+    body |= {field: one for field, one in (("scope_id", scope_id), ("expires_at", expires_at)) if one}
+    answer = run(_send(body, tenant, key or str(uuid.uuid4())))
+    if as_json:
+        print_json({**answer.value, "position": answer.position or None})
+        return
+    console().print(Text.assemble((name, NAME), f" is stored for the {scope}", ("  event ", DIM), answer.position))
+
+
+@credentials_app.command("rm")
+def remove(
+    name: Name,
+    scope: Scope = "tenant",
+    scope_id: ScopeId = "",
+    tenant: Tenant = "",
+    key: IdempotencyKey = "",
+    as_json: Json = False,
+) -> None:
+    """Remove a credential with its value."""
+    body = {"op": "delete", "name": name, "scope": scope, **({"scope_id": scope_id} if scope_id else {})}
+    answer = run(_send(body, tenant, key or str(uuid.uuid4())))
+    if as_json:
+        print_json({**answer.value, "position": answer.position or None})
+        return
+    console().print(Text.assemble((name, NAME), " is removed" if answer.value["deleted"] else " was not there"))
+
+
+async def _send(body: dict[str, str], tenant: str, key: str) -> ApiResponse:
+    params = {"tenant": tenant} if tenant else {}
+    with explain_pending(key):
+        async with open_api() as http:
+            return await http.request("POST", PATH, json=body, params=params, headers={"Idempotency-Key": key})
+
+
+for _name, _operation in (
+    ("ls", api.LIST_CREDENTIALS),
+    ("show", api.GET_CREDENTIAL),
+    ("rewrap", api.REWRAP_CREDENTIALS),
+):
+    credentials_app.command(_name, help=_operation.summary)(operation_command(_operation))

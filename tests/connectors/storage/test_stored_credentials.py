@@ -1,0 +1,70 @@
+"""Stored credentials outside the log: sealed, one row for each version, bound to whose they are."""
+
+import pytest
+
+from loomlog.connectors.crypto.installation_key import SecretKey
+from loomlog.connectors.errors import Permanent
+from loomlog.connectors.storage.postgres import PostgresOptions
+from loomlog.connectors.storage.stored_credentials import (
+    CredentialKey,
+    MemoryStoredCredentialRows,
+    PostgresStoredCredentialRows,
+    SealedCredential,
+    StoredCredentials,
+)
+from loomlog.schemas.records import replace
+
+KEY, OTHER = SecretKey(keys=(bytes(32),)), SecretKey(keys=(b"1" * 32,))
+GIT = CredentialKey(tenant="acme", scope="tenant", name="git")
+VALUE = "hunter2-hunter2"
+
+
+@pytest.mark.parametrize(
+    ("key", "version"),
+    [
+        (replace(GIT, tenant="globex"), 1),
+        (replace(GIT, scope="user", scope_id="ada"), 1),
+        (replace(GIT, name="gitlab"), 1),
+        (GIT, 2),
+    ],
+)
+async def test_a_row_that_is_moved_opens_nothing(key: CredentialKey, version: int) -> None:
+    rows = MemoryStoredCredentialRows()
+    store = StoredCredentials(rows, KEY)
+    await store.put(GIT, 1, VALUE)
+    assert await store.get(GIT, 1) == VALUE
+    assert VALUE.encode() not in rows.rows[GIT, 1]
+    await rows.put(SealedCredential(key=key, version=version, sealed=rows.rows[GIT, 1]))
+    with pytest.raises(Permanent) as caught:
+        await store.get(key, version)
+    assert VALUE not in str(caught.value)
+
+
+async def test_after_it_is_encrypted_again_the_previous_key_can_go() -> None:
+    rows = MemoryStoredCredentialRows()
+    await StoredCredentials(rows, KEY).put(GIT, 1, VALUE)
+    both = StoredCredentials(rows, SecretKey(keys=(*OTHER.keys, *KEY.keys)))
+    for row in await rows.after(None):
+        await both.rewrap(row)
+    assert await StoredCredentials(rows, OTHER).get(GIT, 1) == VALUE
+    with pytest.raises(Permanent, match="LOOMLOG_SECRET_KEY_PREVIOUS"):
+        await StoredCredentials(rows, KEY).get(GIT, 1)
+
+
+@pytest.mark.integration
+async def test_rows_in_postgres(postgres: str, pg_schema: str) -> None:
+    rows = PostgresStoredCredentialRows(PostgresOptions(dsn=postgres), schema=pg_schema)
+    try:
+        store = StoredCredentials(rows, KEY)
+        assert (await rows.get(GIT, 1), await rows.after(None)) == (None, [])
+        for version in (1, 2, 3):
+            await store.put(GIT, version, f"{VALUE}{version}")
+        first = (await rows.after(None))[0]
+        assert [row.version for row in await rows.after(first)] == [2, 3]
+        await rows.delete(GIT, below=2)
+        await rows.replace(SealedCredential(key=GIT, version=2, sealed=b"new"), old=b"not so")
+        assert [await store.get(GIT, version) for version in (2, 3)] == [f"{VALUE}2", f"{VALUE}3"]
+        await rows.delete_version(GIT, 2)
+        assert [row.version for row in await rows.after(None)] == [3]
+    finally:
+        await rows.close()

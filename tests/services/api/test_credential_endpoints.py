@@ -1,0 +1,153 @@
+"""Stored credentials over HTTP: never read back, found where they are used, gone when they are removed."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from loomlog.connectors.crypto.installation_key import SecretKey
+from loomlog.connectors.storage.request_keys import MemoryRequestKeys
+from loomlog.connectors.storage.stored_credentials import MemoryStoredCredentialRows, StoredCredentials
+from loomlog.services.core.access.decide import Caller
+from loomlog.services.families.identity.credentials import LEFT_OVER_MS, CredentialReader, rewrap
+from loomlog.services.families.identity.limits import CREDENTIAL_BYTES_MAX
+from loomlog.services.families.identity.services import IdentityOptions
+from tests.services.api.serving import Served, served
+from tests.services.application.world import ACME, ADMIN_CALLER, GLOBEX, IVY, READER
+
+ROUTE = "/v1/_credentialdef"
+VALUE = "hunter2-hunter2"
+KEY = SecretKey(keys=(bytes(32),))
+
+
+class Here:
+    """A served API, the sealed rows, and what a runtime reads."""
+
+    def __init__(self, made: Served, rows: MemoryStoredCredentialRows) -> None:
+        self.served = made
+        self.rows = rows
+        self.store = StoredCredentials(rows, KEY)
+        directory = made.service.application.directory
+        assert directory is not None
+        self.directory = directory
+        self.reader = CredentialReader(directory, self.store)
+
+    async def ask(self, op: str, *, caller: Caller = ACME, key: str = "", **fields: Any) -> httpx.Response:
+        headers = {"idempotency-key": key} if key else {}
+        return await self.served.client(caller).post(ROUTE, json={"op": op, **fields}, headers=headers)
+
+    async def set(self, value: str = VALUE, **fields: Any) -> dict[str, Any]:
+        answer = await self.ask("create", **{"name": "git", "value": value, **fields})
+        assert answer.status_code == 200, answer.text
+        assert value not in answer.text
+        row: dict[str, Any] = answer.json()
+        return row
+
+    async def value(self, name: str = "git", **whose: str) -> str:
+        return (await self.reader.values("acme", {"x": f"$cred:{name}"}, **whose)).get("x", "")
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def here(tmp_path: Path) -> AsyncIterator[Here]:
+    rows = MemoryStoredCredentialRows()
+    options = IdentityOptions(secret=KEY, rows=rows)
+    async with served(tmp_path, family_options=[options], request_keys=MemoryRequestKeys()) as made:
+        yield Here(made, rows)
+
+
+async def test_a_value_is_used_and_never_read_back(here: Here) -> None:
+    row = await here.set(expires_at="2020-01-01T00:00:00Z")
+    assert (row["name"], row["scope"], row["backend"]) == ("git", "tenant", "inline")
+    assert row["note"]
+    for op in ("get", "list"):
+        answer = await here.ask(op, **({"name": "git"} if op == "get" else {}))
+        assert answer.status_code == 200
+        assert "git" in answer.text
+        assert VALUE not in answer.text
+    assert not any(
+        VALUE.encode() in (one.value or b"") for log in here.served.world.log.records.values() for one in log
+    )
+    assert await here.value() == VALUE
+
+
+async def test_a_new_value_replaces_the_old_one_and_its_row(here: Here) -> None:
+    first = await here.set()
+    second = await here.set("another-value", key="once")
+    again = await here.set("another-value", key="once")
+    assert (second["created_at"], again["updated_at"]) == (first["created_at"], second["updated_at"])
+    assert await here.value() == "another-value"
+    assert len(here.rows.rows) == 1
+
+
+async def test_the_agent_goes_before_the_user_and_the_user_before_the_tenant(here: Here) -> None:
+    await here.set("of the tenant")
+    await here.set("of the user", scope="user", scope_id="ada")
+    await here.set("of the agent", scope="agent", scope_id="helper")
+    assert await here.value(user="bob", agent="other") == "of the tenant"
+    assert await here.value(user="ada", agent="other") == "of the user"
+    assert await here.value(user="ada", agent="helper") == "of the agent"
+    listed = (await here.ask("list", scope="user", scope_id="ada")).json()
+    assert [row["scope_id"] for row in listed["credentials"]] == ["ada"]
+
+
+async def test_a_credential_that_is_removed_is_gone_with_its_row(here: Here) -> None:
+    await here.set()
+    assert (await here.ask("delete", name="git")).json() == {"name": "git", "scope": "tenant", "deleted": True}
+    assert (await here.ask("delete", name="git")).json()["deleted"] is False
+    assert (await here.value(), here.rows.rows) == ("", {})
+    assert (await here.ask("get", name="git")).status_code == 422
+
+
+async def test_credentials_are_those_of_the_own_tenant_and_not_for_isolated_users(here: Here) -> None:
+    await here.set()
+    assert (await here.ask("get", caller=GLOBEX, name="git")).json()["code"] == "tool_refused"
+    assert (await here.ask("list", caller=GLOBEX)).json()["credentials"] == []
+    for caller in (IVY, READER):
+        assert (await here.ask("list", caller=caller)).status_code == 403, caller.name
+    assert (await here.served.client(ACME).post(f"{ROUTE}/rewrap", json={})).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"name": "no spaces"}, "name"),
+        ({"name": "x" * 65}, "name"),
+        ({"value": ""}, "value"),
+        ({"value": "ä" * (CREDENTIAL_BYTES_MAX // 2 + 1)}, "value"),
+        ({"scope": "planet"}, "scope"),
+        ({"scope_id": "ada"}, "scope_id"),
+        ({"scope": "agent"}, "scope_id"),
+        ({"backend": "vault"}, "backend"),
+        ({"expires_at": "soon"}, "expires_at"),
+        ({"secret": "x"}, "secret"),
+    ],
+)
+async def test_what_cannot_be_stored_is_refused_without_the_value(
+    fields: dict[str, Any], words: str, here: Here
+) -> None:
+    answer = await here.ask("create", **{"name": "git", "value": VALUE, **fields})
+    assert (answer.status_code, answer.json()["code"]) == (422, "tool_refused"), answer.text
+    assert words in answer.json()["error"]
+    assert VALUE not in answer.text
+    assert here.rows.rows == {}
+
+
+async def test_without_a_secret_key_nothing_is_stored(tmp_path: Path) -> None:
+    async with served(tmp_path, family_options=[IdentityOptions()]) as made:
+        body = {"op": "create", "name": "git", "value": VALUE}
+        answer = await made.client(ACME).post(ROUTE, json=body)
+        assert (answer.status_code, answer.json()["code"]) == (503, "credentials_off")
+
+
+async def test_a_row_that_no_event_names_is_deleted_later_and_others_are_encrypted_again(here: Here) -> None:
+    await here.set()
+    ((key, version),) = here.rows.rows
+    await here.store.put(key, version + 1, "the process died before its event")
+    assert await rewrap(here.store, here.directory, now_ms=version + 1) == (1, 0)
+    assert await rewrap(here.store, here.directory, now_ms=version + LEFT_OVER_MS + 2) == (1, 1)
+    answer = await here.served.client(ADMIN_CALLER).post(f"{ROUTE}/rewrap", json={})
+    assert answer.json() == {"rewrapped": 1, "deleted": 0}
+    assert await here.value() == VALUE
