@@ -63,11 +63,11 @@ SUPPORTED_TOOLS = frozenset(
 )
 UNSUPPORTED_TOOLS: Mapping[str, str] = {
     "Bashbox": "the in-process shell",
-    "CredentialDef": "stored credentials",
+    "CredentialDef": "definitions of credentials by agents",
     "Document": "documents",
     "History": "history",
     "NotebookEdit": "notebooks",
-    "OperatorTokenDef": "minted tokens",
+    "OperatorTokenDef": "definitions of tokens by agents",
     "Path": "paths",
     "WebSearch": "web search",
 }
@@ -101,7 +101,7 @@ UNSUPPORTED_SETTINGS: Mapping[str, str] = {
     ),
     **_map_names("replicas (owned by the log here)", "REPLICAS_SWEEP_INTERVAL_MS REPLICAS_STALE_AFTER_MS"),
     **_map_names(
-        "minted tokens and credentials",
+        "the time that callers are cached (tokens are in memory here, and end at once)",
         "AUTH_CACHE_TTL_SECONDS AUTH_VERBOSE",
     ),
     **_map_names("storage backends", "STORAGE_BACKEND PG_AUTOMIGRATE PGVECTOR_ENABLED SQLITE_VEC_PATH"),

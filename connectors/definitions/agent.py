@@ -17,6 +17,7 @@ from loomlog.connectors.definitions.problems import DefinitionProblem
 MAX_CODE_BYTES = 262_144
 """Bytes of the script of a code agent, the limit of the reference."""
 _HASHED = (
+    "approvals",
     "channels",
     "code_body",
     "compaction",
@@ -56,7 +57,8 @@ _HASHED = (
     "tools",
     "unbounded_iterations",
 )
-"""Hashed fields in the order of the reference; search_providers comes before sampling there."""
+"""Hashed fields in the order of the reference, with our own (approvals, output_schema); search_providers comes before
+sampling there."""
 _SAMPLING = ("temperature", "top_p", "top_k", "frequency_penalty", "presence_penalty", "seed", "stop")
 _COMPACTION = (
     "enabled",
@@ -87,6 +89,7 @@ def _hashed(name: str, content: Content) -> dict[str, Any]:
         },
         "sampling": select_given(content.get("sampling", {}), _SAMPLING),
         "output_schema": sort_keys(content.get("output_schema")),
+        "approvals": sort_keys(content.get("approvals")),
     }
     return select_set(parts, _HASHED)
 

@@ -156,6 +156,7 @@ WRITTEN_GROUPS: Mapping[str, str] = {
     "identity": "tokens",
     "installation": "status",
     "interrupt": "inbox",
+    "limit": "limits",
     "log": "events",
     "mcp": "mcp",
     "memory": "memory",
@@ -169,6 +170,7 @@ WRITTEN_GROUPS: Mapping[str, str] = {
     "session": "runs",
     "state_file": "backup",
     "tenant": "tenants",
+    "usage": "limits",
     "user": "users",
     "webhook": "webhooks",
 }

@@ -226,7 +226,7 @@ POLICY = _operation(
     output=PolicyVersion,
     access=requires(RUNS_READ),
     effect=Effect.READ,
-    http=(Http(route="GET /v1/_approvals/policy"),),
+    http=(Http(route="GET /v1/_approvals/policy", id="get_approval_rules"),),
 )
 SET_POLICY = _operation(
     name="approvals.set_policy",
@@ -238,6 +238,7 @@ SET_POLICY = _operation(
     http=(
         Http(
             route="PUT /v1/_approvals/policy",
+            id="set_approval_rules",
             body_bytes_max=BODY_BYTES_MAX,
             example={
                 "rules": [
@@ -260,7 +261,7 @@ VERSIONS = _operation(
     output=PolicyVersions,
     access=requires(RUNS_READ),
     effect=Effect.READ,
-    http=(Http(route="GET /v1/_approvals/policy/versions"),),
+    http=(Http(route="GET /v1/_approvals/policy/versions", id="list_approval_rules_versions"),),
 )
 ROLL_BACK = _operation(
     name="approvals.roll_back",
@@ -269,7 +270,7 @@ ROLL_BACK = _operation(
     output=PolicyVersion,
     access=requires(TENANT),
     effect=Effect.WRITE,
-    http=(Http(route="POST /v1/_approvals/policy/roll_back"),),
+    http=(Http(route="POST /v1/_approvals/policy/roll_back", id="restore_approval_rules", example={"version": 2}),),
 )
 TEST = _operation(
     name="approvals.test",
@@ -278,7 +279,15 @@ TEST = _operation(
     output=PolicyTested,
     access=requires(RUNS_READ),
     effect=Effect.READ,
-    http=(Http(route="POST /v1/_approvals/policy/test/{run_id}", body_optional=True, body_bytes_max=BODY_BYTES_MAX),),
+    http=(
+        Http(
+            route="POST /v1/_approvals/policy/test/{run_id}",
+            id="test_approval_rules",
+            body_optional=True,
+            body_bytes_max=BODY_BYTES_MAX,
+            example={"rules": [{"name": "no-shell", "tools": ["Bash"], "then": "deny"}]},
+        ),
+    ),
 )
 LIST = _operation(
     name="approvals.ls",
@@ -287,7 +296,7 @@ LIST = _operation(
     output=ApprovalPage,
     access=own_data(RUNS_READ),
     effect=Effect.READ,
-    http=(Http(route="GET /v1/_approvals", takes_tenant=False),),
+    http=(Http(route="GET /v1/_approvals", id="list_approvals", takes_tenant=False),),
     mcp=(McpTool(tool="approvals"),),
 )
 SHOW = _operation(
@@ -297,7 +306,7 @@ SHOW = _operation(
     output=Approval,
     access=own_data(RUNS_READ),
     effect=Effect.READ,
-    http=(Http(route="GET /v1/_approvals/{run_id}/{approval_id}", takes_tenant=False),),
+    http=(Http(route="GET /v1/_approvals/{run_id}/{approval_id}", id="show_approval", takes_tenant=False),),
 )
 APPROVE = _operation(
     name="approvals.approve",
@@ -309,6 +318,7 @@ APPROVE = _operation(
     http=(
         Http(
             route="POST /v1/_approvals/{run_id}/{approval_id}/approve",
+            id="approve_call",
             takes_tenant=False,
             body_optional=True,
             example={"reason": "known supplier"},
@@ -326,6 +336,7 @@ DENY = _operation(
     http=(
         Http(
             route="POST /v1/_approvals/{run_id}/{approval_id}/deny",
+            id="deny_call",
             takes_tenant=False,
             body_optional=True,
             example={"reason": "wrong supplier"},

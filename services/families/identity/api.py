@@ -458,7 +458,14 @@ CHANGE_USER = _user_operation(
     input=UserChange,
     output=RegisteredUser,
     effect=Effect.WRITE,
-    http=(Http(route="PATCH /v1/_users/{subject}", id="change_user", refusal_statuses=(404,)),),
+    http=(
+        Http(
+            route="PATCH /v1/_users/{subject}",
+            id="change_user",
+            refusal_statuses=(404,),
+            example={"access_mode": "isolated"},
+        ),
+    ),
 )
 REMOVE_USER = _user_operation(
     name="identity.remove_user",
@@ -478,6 +485,7 @@ MINT_USER_TOKEN = _user_operation(
         Http(
             route="POST /v1/_users/{subject}/tokens",
             id="mint_user_token",
+            example={"name": "laptop"},
             status=201,
             body_optional=True,
             refusal_statuses=(404, 409),

@@ -59,7 +59,6 @@ AGENT = {
     "memory_backend": "m",
     "core_blocks": [{"label": "l", "scope": "agent", "limit_bytes": 1, "read_only": True}, {"label": "m"}],
     "inherit_core_blocks": True,
-    "approvals": {"rules": [{"name": "no-shell", "tools": ["Bash"], "then": "deny"}]},
     "memory_inject_max_tokens": 1,
     "inject_tool_guide": True,
     "internal": True,
@@ -83,6 +82,7 @@ TYPED = {
     "model": "m",
     "output_schema": {"type": "object", "properties": {"total": {"type": "number", "minimum": 0.5}}},
     "output_retries": 1,
+    "approvals": {"rules": [{"name": "no-shell", "tools": ["Bash"], "then": "deny"}]},
 }
 SKILL = {"body": "Do it.\n", "description": "d", "tools": ["Read"], "files": {"forms/tax.md": "T", "a.txt": "A"}}
 TEAM = {

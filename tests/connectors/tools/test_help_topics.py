@@ -61,8 +61,9 @@ def known_names() -> frozenset[str]:
     for tool in tools().values():
         names |= {*properties(tool.input_schema), *getattr(tool, "operations", ())}
     for operation in all_operations():
+        names |= {*properties(input_schema(operation.input))}
         if operation.tool is not None:
-            names |= {operation.tool.tool, operation.tool.op, *properties(input_schema(operation.input))}
+            names |= {operation.tool.tool, operation.tool.op}
     names |= {*DefinitionVersion.__struct_fields__, *DefinitionVerified.__struct_fields__}
     for family in all_families():
         names |= {command.verb for command in family.commands}

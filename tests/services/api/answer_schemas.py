@@ -22,8 +22,6 @@ from loomlog.services.api.routes import ROUTES
 UNTYPED_MODULES = frozenset(
     {
         "cloud_event_endpoints",
-        "definition_endpoints",
-        "definition_query_endpoints",
         "webhook_endpoints",
     }
 )
