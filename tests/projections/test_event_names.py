@@ -74,6 +74,7 @@ ADDED = frozenset(
         "interruption_resolved",
         "notice",
         "outcome_unknown",
+        "output_rejected",
         "paused",
         "quarantined",
         "released",
