@@ -401,7 +401,7 @@ async def test_a_frame_written_twice_ends_it(stage, builds, connection):
     stage.add_runs("r_1")
     schema = builds.build(1).schema
     await connection.execute(
-        f"INSERT INTO {schema}.transcript VALUES ('r_1', 256, 'default', 's_1', 1, 'user_input', '{{}}', NULL)"
+        f"INSERT INTO {schema}.transcript VALUES ('r_1', 256, 'default', 's_1', 1, 'user_input', '{{}}', NULL, 1)"
     )
     async with asyncio.timeout(5):
         with pytest.raises(Permanent, match="UniqueViolation"):
