@@ -119,6 +119,7 @@ from loomlog.services.application.transfer.state_files import Backups
 from loomlog.services.application.webhooks import Webhooks, append_delivery, run_until_cancelled
 from loomlog.services.core.access.decide import Caller, RunIdentity
 from loomlog.services.core.families import Family
+from loomlog.services.families.approvals import policy_of
 from loomlog.services.families.budget.accounts import BudgetAccounts
 from loomlog.services.families.channel.access import require_publisher
 from loomlog.services.families.channel.handlers import request_origin
@@ -594,12 +595,13 @@ class Application:
 
     def _positions_of_start(self, tenant: str, agent: str, user_id: str) -> tuple[str, ...]:
         """Return what the owner of a run must have read of entities, because this process has."""
-        of_installation = (self.accounts.limits_position(), self._replicas.position(HOOKS))
+        replicated = (self._replicas.position(HOOKS), self._replicas.position(policy_of(tenant)))
         known = self._definitions.read_positions(tenant, agent) if self._definitions is not None else ()
         scopes = scopes_of_run(tenant, agent, user_id)
         remembered = self._memory.store.written_positions(scopes) if self._memory is not None else ()
         declared = self._channels.declared.written_positions(tenant) if self._channels is not None else ()
-        return (*(position for position in of_installation if position), *known, *remembered, *declared)
+        read = (self.accounts.limits_position(), *replicated)
+        return (*(position for position in read if position), *known, *remembered, *declared)
 
     async def _started_at_ms(self, tenant: str, run_id: str) -> int | None:
         row = await self.projection.run(tenant, run_id)
