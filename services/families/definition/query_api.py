@@ -23,9 +23,7 @@ TEXT_CHARACTERS_MAX, CURSOR_CHARACTERS_MAX = 256, 1_024
 PATH = "/v1/_definitions"
 VERSION_PATH = PATH + "/{def_id}"
 
-_Kind = Annotated[
-    str, Meta(description=f"One of {', '.join(KINDS)}.", extra_json_schema={"enum": list(KINDS)}, max_length=64)
-]
+_Kind = Annotated[str, Meta(description=f"One of {', '.join(KINDS)}.", max_length=64)]
 _Name = Annotated[str, Meta(description="Only this name.", max_length=TEXT_CHARACTERS_MAX)]
 
 # --- inputs ----------------------------------------------------------------------------------------------------------

@@ -99,18 +99,18 @@ const counts = (what) => [
 function Names({ window }) {
   const none = (what) => html`<p class="state quiet">No ${what} in this time.</p>`;
   return html`<div class="charts names">
-    <section class="card"><header><h2>Models</h2></header><div class="scrolls"><${PlainTable} label="Models" rows=${window.models} rowKey=${(row) => `${row.provider}/${row.model}`} empty=${none("call of a model")} columns=${[
+    <section class="card"><header><h2>Models</h2></header><div class="scrolls" tabindex="0" role="group" aria-label="Models"><${PlainTable} label="Models" rows=${window.models} rowKey=${(row) => `${row.provider}/${row.model}`} empty=${none("call of a model")} columns=${[
       { key: "model", title: "Model", sort: (row) => row.model, cell: (row) => html`<bdi>${row.model}</bdi> <small class="dim">${row.provider}</small>` },
       ...counts("Calls"),
       { key: "p50", title: "Median", align: "right", sort: (row) => row.duration_ms.p50, cell: (row) => took(row.duration_ms.p50) },
       { key: "p95", title: "95th pct.", align: "right", sort: (row) => row.duration_ms.p95, cell: (row) => took(row.duration_ms.p95) },
     ]} /></div></section>
-    <section class="card"><header><h2>Agents</h2></header><div class="scrolls"><${PlainTable} label="Agents" rows=${window.agents} rowKey=${(row) => `${row.tenant}/${row.agent}`} empty=${none("run")} columns=${[
+    <section class="card"><header><h2>Agents</h2></header><div class="scrolls" tabindex="0" role="group" aria-label="Agents"><${PlainTable} label="Agents" rows=${window.agents} rowKey=${(row) => `${row.tenant}/${row.agent}`} empty=${none("run")} columns=${[
       { key: "agent", title: "Agent", sort: (row) => row.agent, cell: (row) => html`<a href=${link("/runs", { agent: row.agent, tenant: row.tenant })}><bdi>${row.agent}</bdi></a>` },
       { key: "tenant", title: "Tenant", sort: (row) => row.tenant, cell: (row) => html`<bdi class="dim">${row.tenant}</bdi>` },
       ...counts("Runs"),
     ]} /></div></section>
-    <section class="card"><header><h2>Tools</h2></header><div class="scrolls"><${PlainTable} label="Tools" rows=${window.tools} rowKey=${(row) => row.tool} empty=${none("call of a tool")} columns=${[{ key: "tool", title: "Tool", sort: (row) => row.tool, cell: (row) => html`<bdi>${row.tool}</bdi>` }, ...counts("Calls")]} /></div></section>
+    <section class="card"><header><h2>Tools</h2></header><div class="scrolls" tabindex="0" role="group" aria-label="Tools"><${PlainTable} label="Tools" rows=${window.tools} rowKey=${(row) => row.tool} empty=${none("call of a tool")} columns=${[{ key: "tool", title: "Tool", sort: (row) => row.tool, cell: (row) => html`<bdi>${row.tool}</bdi>` }, ...counts("Calls")]} /></div></section>
   </div>`;
 }
 
@@ -121,7 +121,7 @@ function Active({ stats }) {
   const nobody = html`<p class="state quiet">No run is active.</p>`;
   return html`<div class="inside"><p class="soft">${formatCount(stats.active)} active, ${formatCount(stats.at_work)} at work, ${formatCount(stats.queued)} ${stats.queued === 1 ? "start waits" : "starts wait"} to be taken.</p></div>
     ${stats.active
-      ? html`<div class="scrolls"><${PlainTable} label="Active runs by user" rows=${users} rowKey=${([user]) => user} empty=${nobody} columns=${[
+      ? html`<div class="scrolls" tabindex="0" role="group" aria-label="Active runs by user"><${PlainTable} label="Active runs by user" rows=${users} rowKey=${([user]) => user} empty=${nobody} columns=${[
             { key: "user", title: "User", cell: ([user]) => (user ? html`<a href=${link("/runs", { status: "running", user_id: user })}><bdi>${user}</bdi></a>` : html`<span class="dim">none</span>`) },
             { key: "runs", title: "Runs", align: "right", cell: ([, count]) => formatCount(count) },
           ]} />
@@ -135,7 +135,7 @@ function Active({ stats }) {
 /** @param {{limits: Api.Limit[]}} properties */
 function Budgets({ limits }) {
   if (!limits.length) return html`<${Empty} icon="coins" title="No limit is set" command="loomlog limits set --tenant acme --hard 2000000"><p>Nothing ends what is spent. <a href=${link("/operations/limits")}>Set a limit</a>.</p><//>`;
-  return html`<div class="scrolls"><${PlainTable} label="Budgets" rows=${limits} rowKey=${(one) => `${one.tenant_id}/${one.scope}/${one.scope_id}`} columns=${[
+  return html`<div class="scrolls" tabindex="0" role="group" aria-label="Budgets"><${PlainTable} label="Budgets" rows=${limits} rowKey=${(one) => `${one.tenant_id}/${one.scope}/${one.scope_id}`} columns=${[
     { key: "account", title: "Whose", cell: (one) => html`<bdi>${accountOf(one)}</bdi>` },
     { key: "use", title: "Used", cell: (one) => html`<${BudgetBars} limit=${one} />` },
   ]} /></div>

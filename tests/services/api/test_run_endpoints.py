@@ -472,6 +472,8 @@ def test_only_public_routes_and_sockets_take_no_position() -> None:
         "/v1/_webhooks/{name}/replay",
         "/v1/_webhooks/{name}/test",
         "/v1/_webhooks/{tenant}/{name}",
+        "/.well-known/oauth-protected-resource",
+        "/.well-known/oauth-protected-resource/v1/_mcp",
         "/ui/login-config.json",
         "/ui/logout",
     }

@@ -19,10 +19,10 @@ const REASONS = {
 export function Partitions({ list }) {
   return html`<div class="partition-cards">
     <section class="card"><header><h2>Partitions</h2>${list.data ? html`<${Owners} owners=${ownersOf(list.data)} />` : null}</header>
-      <${Resource} of=${list} rows=${6}>${(data) => html`<div class="scrolls"><${PlainTable} label="Partitions" rows=${partitionsOf(data)} rowKey=${(row) => `${row.topic}/${row.partition}`} columns=${partitionColumns} empty=${html`<${Empty} title="The log has no partitions yet" command="loomlog topics apply" />`} /></div>`}<//>
+      <${Resource} of=${list} rows=${6}>${(data) => html`<div class="scrolls" tabindex="0" role="group" aria-label="Partitions"><${PlainTable} label="Partitions" rows=${partitionsOf(data)} rowKey=${(row) => `${row.topic}/${row.partition}`} columns=${partitionColumns} empty=${html`<${Empty} title="The log has no partitions yet" command="loomlog topics apply" />`} /></div>`}<//>
     </section>
     <section class="card"><header><h2>Take-overs</h2><small class="dim">newest first</small></header>
-      <${Resource} of=${list} rows=${6}>${(data) => html`<div class="scrolls"><${PlainTable} label="Take-overs" rows=${takeoversOf(data).slice(0, TAKEOVERS_SHOWN)} rowKey=${(row) => `${row.topic}/${row.partition}/${row.term}`} columns=${takeoverColumns} empty=${html`<p class="state quiet">No partition had an owner yet.</p>`} /></div>`}<//>
+      <${Resource} of=${list} rows=${6}>${(data) => html`<div class="scrolls" tabindex="0" role="group" aria-label="Take-overs"><${PlainTable} label="Take-overs" rows=${takeoversOf(data).slice(0, TAKEOVERS_SHOWN)} rowKey=${(row) => `${row.topic}/${row.partition}/${row.term}`} columns=${takeoverColumns} empty=${html`<p class="state quiet">No partition had an owner yet.</p>`} /></div>`}<//>
     </section>
   </div>`;
 }

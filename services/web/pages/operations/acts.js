@@ -47,7 +47,7 @@ export default function Acts() {
     <section class="card"><header><h2>Acts</h2><small class="dim">newest first; they are kept for ever</small></header>
       ${list.error
         ? html`<${ErrorState} error=${list.error} onRetry=${list.reload} />`
-        : html`<div class="scrolls"><${PlainTable} label="Acts" rows=${list.rows} rowKey=${(act) => act.act_id}
+        : html`<div class="scrolls" tabindex="0" role="group" aria-label="Acts"><${PlainTable} label="Acts" rows=${list.rows} rowKey=${(act) => act.act_id}
             empty=${list.isLoading ? null : html`<${Empty} icon="shield-check" title="No act is recorded" command="loomlog audit acts"><p>What operators and administrators change is recorded before it is done and after it.</p><//>`}
             columns=${COLUMNS} /></div>
             ${list.isComplete || !list.rows.length ? null : html`<p class="inside"><${Button} isBusy=${list.isLoading} onClick=${list.more}>Show more<//></p>`}`}

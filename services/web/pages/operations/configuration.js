@@ -35,7 +35,7 @@ function Agents() {
   return html`<${Resource} of=${list}>${(data) => {
     const rows = data.agents.filter((one) => one.name.toLowerCase().includes(text.toLowerCase()));
     return html`<div class=${name ? "halves" : "fields"}>
-      <section class="card"><header><h2>${formatCount(rows.length)} ${rows.length === 1 ? "agent" : "agents"}</h2>${contains(text)}</header><div class="scrolls tall"><${PlainTable} label="Agents" rows=${rows} rowKey=${(one) => one.name} rowClass=${(one) => (one.name === name ? "selected" : "")}
+      <section class="card"><header><h2>${formatCount(rows.length)} ${rows.length === 1 ? "agent" : "agents"}</h2>${contains(text)}</header><div class="scrolls tall" tabindex="0" role="group" aria-label="Agents"><${PlainTable} label="Agents" rows=${rows} rowKey=${(one) => one.name} rowClass=${(one) => (one.name === name ? "selected" : "")}
         empty=${text ? html`<p class="state quiet">No name contains this.</p>` : html`<${Empty} icon="bot" title="There is no agent" command="loomlog init"><p>Agents are under <code>agents:</code> in a configuration file, or made in <a href=${link("/library")}>the library</a>.</p><//>`}
         columns=${[
           { key: "name", title: "Agent", sort: (one) => one.name, cell: (one) => html`<a href=${link("/operations/configuration", { name: one.name, q: text })}><bdi>${one.name}</bdi></a>` },
@@ -105,7 +105,7 @@ function Environment() {
     <${Resource} of=${template}>${(file) =>
       isWhole
         ? html`<div class="inside"><${Code} text=${file} language="bash" /></div>`
-        : html`<div class="scrolls tall"><${PlainTable} label="Variables" rows=${found} rowKey=${(one) => one.name} empty=${html`<p class="state quiet">No variable says this.</p>`} columns=${[
+        : html`<div class="scrolls tall" tabindex="0" role="group" aria-label="Variables"><${PlainTable} label="Variables" rows=${found} rowKey=${(one) => one.name} empty=${html`<p class="state quiet">No variable says this.</p>`} columns=${[
             { key: "name", title: "Variable", sort: (one) => one.name, cell: (one) => html`<code>${one.name}</code><${CopyButton} text=${one.name} label=${`Copy ${one.name}`} />` },
             { key: "initial", title: "Default", cell: (one) => (one.initial ? html`<code class="wraps">${one.initial}</code>` : html`<span class="dim">empty</span>`) },
             { key: "what", title: "What it is", cell: (one) => one.what },

@@ -40,7 +40,7 @@ export default function Erasure() {
 /** @param {{tenant: any, subjects: string[]}} properties */
 function Subjects({ tenant, subjects }) {
   if (!subjects.length) return html`<${Empty} icon="users" title=${`No subject of ${tenant || "this tenant"} has a key`} command=${`loomlog subjects ls --tenant ${tenant || "acme"}`}><p>A subject gets a key with its first encrypted content; without LOOMLOG_ENCRYPTION_KEY content is not encrypted, and no erasure can make it unreadable. What is stored of any user is shown above by its name.</p><//>`;
-  return html`<div class="scrolls"><${PlainTable} label="Subjects" rows=${subjects} rowKey=${(one) => one} columns=${[{ key: "subject", title: "Subject", cell: (one) => html`<a href=${link("/operations/erasure", { tenant, subject: one })}><bdi>${one}</bdi></a>` }]} /></div>`;
+  return html`<div class="scrolls" tabindex="0" role="group" aria-label="Subjects"><${PlainTable} label="Subjects" rows=${subjects} rowKey=${(one) => one} columns=${[{ key: "subject", title: "Subject", cell: (one) => html`<a href=${link("/operations/erasure", { tenant, subject: one })}><bdi>${one}</bdi></a>` }]} /></div>`;
 }
 
 function Subject({ tenant, subject, onDone }) {

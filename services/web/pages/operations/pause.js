@@ -71,7 +71,7 @@ function PausedRuns({ list, onDone }) {
     toast("The run goes on, unless a wider pause holds it.");
     onDone();
   });
-  return html`<div class="scrolls"><${PlainTable} label="Paused runs" rows=${list.runs} rowKey=${(run) => run.run_id} empty=${html`<p class="state quiet">No live run is paused.</p>`} columns=${[
+  return html`<div class="scrolls" tabindex="0" role="group" aria-label="Paused runs"><${PlainTable} label="Paused runs" rows=${list.runs} rowKey=${(run) => run.run_id} empty=${html`<p class="state quiet">No live run is paused.</p>`} columns=${[
       { key: "run", title: "Run", cell: (run) => html`<${Id} id=${run.run_id} href=${link(`/runs/${run.run_id}`)} />` },
       { key: "agent", title: "Agent", cell: (run) => html`<bdi>${run.agent}</bdi>` },
       { key: "who", title: "User", cell: (run) => html`<bdi class="soft">${run.user_id ?? ""}</bdi>` },
