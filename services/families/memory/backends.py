@@ -20,7 +20,6 @@ import re
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from msgspec import structs
@@ -127,7 +126,7 @@ class Backends:
                 details={**refused.details, "backend_fallback": True},
                 retry_after_s=refused.retry_after_s,
             ) from refused
-        return replace(answer, value=structs.replace(answer.value, backend_fallback=True))
+        return structs.replace(answer, value=structs.replace(answer.value, backend_fallback=True))
 
     async def set(self, asked: MemorySet, author: Author, scope: Scope) -> Answer[MemorySetDone]:
         """Set a key. Raises Refused, Unavailable."""
