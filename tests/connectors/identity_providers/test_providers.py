@@ -58,7 +58,10 @@ def with_another_payload(provider: Provider) -> str:
     return f"{header}.{payload}.{signature}"
 
 
-NOW = int(time.time())
+def now() -> int:
+    return int(time.time())
+
+
 BAD_TOKENS: dict[str, Any] = {
     "without a signature": unsigned,
     "signed with the public key as a secret": signed_with_the_public_key,
@@ -72,12 +75,12 @@ BAD_TOKENS: dict[str, Any] = {
     "of an issuer with a slash more": lambda one: one.token(iss=f"{one.issuer}/"),
     "without an issuer": lambda one: one.token(iss=None),
     "of a list of issuers": lambda one: one.token(iss=[one.issuer]),
-    "expired": lambda one: one.token(exp=NOW - 120),
+    "expired": lambda one: one.token(exp=now() - 120),
     "without an expiry": lambda one: one.token(exp=None),
     "with an expiry that is no number": lambda one: one.token(exp="tomorrow"),
     "with an expiry that is NaN": lambda one: one.token(exp=float("nan")),
-    "not valid yet": lambda one: one.token(nbf=NOW + 300),
-    "made in the future": lambda one: one.token(iat=NOW + 300),
+    "not valid yet": lambda one: one.token(nbf=now() + 300),
+    "made in the future": lambda one: one.token(iat=now() + 300),
     "of an unknown key": lambda one: Provider(keys={"other": KEYS["RS256"][0]}).token(),
     "without a subject": lambda one: one.token(sub=None),
     "with a subject that is a number": lambda one: one.token(sub=17),

@@ -12,7 +12,6 @@ from loomlog.services.application.operations import product_operations
 from tests.services.application.world import ACME, ADMIN_CALLER, READER
 
 MISSING = {
-    "credentialdef": "credentials cannot be stored yet",
     "path": "there are no paths yet",
     "document": "there are no documents yet",
     "history": "there is no tool History yet",
