@@ -1,6 +1,7 @@
 // A call that waits for approval: who asks, which call with which arguments, who has approved, and the decision.
 import { html, useState } from "../../ui.js";
 import { approvals } from "../../api.js";
+import { parseJson } from "../../exact_json.js";
 import { Button, Chip, Field, Id } from "../../components/controls.js";
 import { Json, LongText } from "../../components/json.js";
 import { RunRecordLink } from "../../components/record_link.js";
@@ -68,7 +69,7 @@ function Decision({ approval, onLeft, onVoted }) {
 /** Arguments as a value where they are JSON; otherwise as the text that they are. */
 function Arguments({ text }) {
   try {
-    return html`<${Json} value=${JSON.parse(text)} open=${3} label="Arguments" />`;
+    return html`<${Json} value=${parseJson(text)} open=${3} label="Arguments" />`;
   } catch {
     return html`<${LongText} text=${text} max=${1_200} />`;
   }
