@@ -25,6 +25,7 @@ from loomlog.schemas.generated.values import (
     Segment,
     SkillPin,
     ToolCall,
+    ToolListPin,
     Usage,
 )
 from loomlog.schemas.records import Record
@@ -346,6 +347,8 @@ class HandOverModelReply(Record, frozen=True, kw_only=True):
     """What the rules of the run say about its calls."""
     output: OutputCheck | None = None
     """The answer against the output schema of the run; null: it has none, or the answer is not final."""
+    tool_lists: tuple[ToolListPin, ...] = ()
+    """Lists of MCP servers whose tools the model was shown; empty: those of the turn before, or none."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -375,6 +378,7 @@ class HandOverModelReply(Record, frozen=True, kw_only=True):
             "credential_scope": self.credential_scope,
             "verdicts": [item.to_avro() for item in self.verdicts],
             "output": None if self.output is None else self.output.to_avro(),
+            "tool_lists": [item.to_avro() for item in self.tool_lists],
         }
 
     @classmethod
@@ -406,6 +410,7 @@ class HandOverModelReply(Record, frozen=True, kw_only=True):
             credential_scope=value["credential_scope"],
             verdicts=tuple(CallVerdict.from_avro(item) for item in value["verdicts"]),
             output=None if value["output"] is None else OutputCheck.from_avro(value["output"]),
+            tool_lists=tuple(ToolListPin.from_avro(item) for item in value["tool_lists"]),
         )
 
 

@@ -1,7 +1,7 @@
 """A family with typed operations in one file: documents that are put, got and listed.
 
 It runs as the family of ../counter does. Each operation is declared once, and served over HTTP, in the command line and
-as a tool of agents:
+as a tool of agents. In the top folder of a clone, after `make down` if a stack runs there:
 
     export LOOMLOG_FAMILIES=documents PYTHONPATH=docs/examples/documents
     loomlog up --detach

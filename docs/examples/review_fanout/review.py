@@ -1,4 +1,4 @@
-"""Ten reviewers with one call over MCP, then a report; the caller never reads the code.
+"""Ten reviewers with one call over MCP, then a report; the caller never reads the code. In the top folder of a clone:
 
     pip install httpx
     python docs/examples/review_fanout/review.py [--base-url http://127.0.0.1:8787]

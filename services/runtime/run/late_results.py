@@ -109,6 +109,7 @@ def encode_result(envelope: CommandEnvelope, run_id: str, order: Any) -> HandOve
                 credential_scope=order.credential_scope,
                 verdicts=order.verdicts,
                 output=order.output,
+                tool_lists=order.tool_lists,
             )
         case ToolCompleted():
             return HandOverToolResult(
@@ -186,4 +187,5 @@ def decode_result(command: HandOverModelReply | HandOverToolResult, at_ms: int) 
         credential_scope=command.credential_scope,
         verdicts=command.verdicts,
         output=command.output,
+        tool_lists=command.tool_lists,
     )

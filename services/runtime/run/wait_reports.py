@@ -101,9 +101,10 @@ class WaitReports:
         self, completion: "_Completion", aggregate: Aggregate, opened: OpenCall, partition: Partition
     ) -> PendingDecision:
         """Make the result of the call; it is decided for the attempt that is open then."""
+        state = aggregate.state  # where the call is open; the run may go on meanwhile
         await continue_in_task()
         report = completion.report
-        completed = await completion.run(aggregate.state, opened, aggregate.tenant)
+        completed = await completion.run(state, opened, aggregate.tenant)
         present = find_reported_call(aggregate.state, report)
         if present is None or reported_wait(present, report) is None:
             await self._release(report, aggregate, partition)

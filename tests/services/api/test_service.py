@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from loomlog.services.api import service as module
+from loomlog.services.api.metric_handlers import MetricHandlers
 from loomlog.services.api.process_handlers import ProcessHandlers
 from loomlog.services.application.operations.log import LIST_TOPICS
 from loomlog.services.application.operations.process import GET_CALLER, PROCESS_OPERATIONS
@@ -25,7 +26,9 @@ def test_the_version_is_that_of_the_package(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_every_operation_of_the_process_has_a_handler(tmp_path: Path) -> None:
-    assert set(ProcessHandlers(service_of(None, tmp_path)).by_operation()) == set(PROCESS_OPERATIONS)
+    service = service_of(None, tmp_path)
+    handlers = {**ProcessHandlers(service).by_operation(), **MetricHandlers(service).by_operation()}
+    assert set(handlers) == set(PROCESS_OPERATIONS)
 
 
 def test_before_the_log_is_there_only_the_operations_of_the_process_are_carried_out(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import pytest_asyncio
 
 from loomlog.services.api.openapi import build_document
 from loomlog.services.api.operation_routes import operation_routes
-from loomlog.services.application.application import Application
 from loomlog.services.application.dispatch import Dispatch
 from loomlog.services.core.access.rules import requires
 from loomlog.services.core.access.scopes import TENANT
@@ -80,10 +79,10 @@ async def see(call: Call[WishSee]) -> Answer[WishSeen]:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
+async def here(tmp_path: Path) -> AsyncIterator[Served]:
     dispatch = Dispatch({MAKE: make, SEE: see}, clock_ms=lambda: NOW_MS, new_token=lambda: "t")
-    monkeypatch.setattr(Application, "dispatch", property(lambda self: dispatch))
     async with served(tmp_path, routes=ROUTES) as made:
+        made.world.layer.dispatch = dispatch
         yield made
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from loomlog.services.application.application import Application
 from loomlog.services.application.dispatch import Dispatch
 from loomlog.services.families.definition import FAMILY
 from tests.services.api.serving import Served, served
@@ -23,12 +22,12 @@ def process(tmp_path: Path) -> Process:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def here(tmp_path: Path, process: Process, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
+async def here(tmp_path: Path, process: Process) -> AsyncIterator[Served]:
     tokens = iter(range(1_000))
     handlers = process.opened.handlers
     dispatch = Dispatch(handlers, clock_ms=lambda: NOW_MS, new_token=lambda: f"t{next(tokens)}")
-    monkeypatch.setattr(Application, "dispatch", property(lambda self: dispatch))
     async with served(tmp_path) as made:
+        made.world.layer.dispatch = dispatch
         yield made
 
 

@@ -123,9 +123,9 @@ async def test_reads_have_plain_json_and_wait_for_the_runs_writes() -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ({}, "op: expected one of increment, ls, show, remaining"),
+        ({}, "expected one of increment, ls, show, remaining"),
         ({"op": "shwo"}, "did you mean show?"),
-        ({"op": ["ls"]}, "op: expected one of"),
+        ({"op": ["ls"]}, "expected one of increment"),
         ({"op": "increment"}, "name is required: text"),
         ({"op": "increment", "name": "a", "by": 1, "bye": 1}, "'bye' is unknown; did you mean by?"),
         ({"op": "increment", "name": "a", "by": "x"}, "by must be a whole number"),
