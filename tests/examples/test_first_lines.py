@@ -44,8 +44,7 @@ class Refusing(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def do_POST(self) -> None:
-        self.do_GET()
+    do_POST = do_PUT = do_GET
 
     def log_message(self, *_: object) -> None:
         pass
@@ -92,6 +91,6 @@ def test_an_example_starts_as_its_first_lines_say(example: str, clone: Path, api
 def test_what_an_example_installs_is_there(example: str) -> None:
     extras = tomllib.loads((REPOSITORY / "connectors/client/pyproject.toml").read_text())["project"]
     for words in re.findall(r"pip install (.+)", commands(example)):
-        match = re.fullmatch(r"'?\./connectors/client(?:\[(\w+)\])?'?|websockets", words)
+        match = re.fullmatch(r"'?\./connectors/client(?:\[(\w+)\])?'?|httpx|websockets", words)
         assert match is not None, words
         assert match[1] is None or match[1] in extras["optional-dependencies"]

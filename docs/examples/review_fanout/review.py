@@ -1,7 +1,7 @@
 """Ten reviewers with one call over MCP, then a report; the caller never reads the code. In the top folder of a clone:
 
     pip install httpx
-    python docs/examples/review_fanout/review.py [--base-url http://127.0.0.1:8787]
+    python docs/examples/review_fanout/review.py --base-url http://127.0.0.1:8787
 
 The token is read from LOOMLOG_TOKEN. The agents are those of loomlog.yaml in this folder.
 """

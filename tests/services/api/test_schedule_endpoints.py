@@ -245,7 +245,6 @@ async def test_hooks_are_added_and_removed_as_new_versions(here: Served, entitie
 
 async def test_credentials_of_a_schedule_are_told_at_each_fire(here: Served, entities: ScheduleEntities) -> None:
     for name, overlay, text in (
-        ("stored", {"user_credentials": {"github": "$cred:gh"}}, "$cred:gh cannot be read"),
         ("required", {"required_credentials": ["github"]}, "github is missing"),
         (
             "closed",
