@@ -62,7 +62,7 @@ def service_of(made: World | None, folder: Path) -> Service:
     )
 
 
-@dataclass(slots=True)
+@dataclass(repr=False, slots=True)
 class Served:
     """A world, its service, and clients for its callers."""
 
