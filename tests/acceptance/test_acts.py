@@ -13,6 +13,7 @@ import pytest
 
 from tests.acceptance.installation import Installation
 from tests.acceptance.test_agent_loop import finished
+from tests.acceptance.test_channels import poll
 from tests.acceptance.test_families import WAIT_S, api
 from tests.acceptance.test_memory import OUTAGE_S, until_answered
 
@@ -133,3 +134,6 @@ def test_an_erased_person_is_in_no_view_and_stays_so(stack: Installation) -> Non
     stack.loomlog("projections", "rebuild")
     with api(stack) as client:
         assert {path: client.get(path).status_code for path in gone} == dict.fromkeys(gone, 404)
+        # The projector looks for the live build every two seconds, and who comes next reads what it has just written.
+        ended = dict(finished(client, agent="talker", prompt="after", user_id="stayer"))["agent"]["run_id"]
+        poll(lambda: client.get("/v1/users/stayer/agents", params={"status": "all"}).text, lambda text: ended in text)
