@@ -10,6 +10,7 @@ LOOMLOG_KAFKA and LOOMLOG_POSTGRES use servers that run already. What the stack 
 .loomlog/cache, so only the first session on a machine is slow.
 """
 
+import logging
 import os
 import shutil
 import signal
@@ -36,6 +37,18 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 CACHE = Path(__file__).parent.parent / ".loomlog" / "cache"
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    """What a program that a test runs within this process does to its logging ends with the test."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    if root.handlers != handlers:
+        root.handlers = handlers
+    if root.level != level:
+        root.setLevel(level)
 
 
 @pytest.fixture(scope="session")

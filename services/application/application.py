@@ -134,6 +134,7 @@ from loomlog.services.families.memory.author import scopes_of_run
 from loomlog.services.families.memory.handlers import RunTimes
 from loomlog.services.families.memory.services import MemoryServices
 from loomlog.services.families.opening import FamilyContext, FamilyServices, open_families
+from loomlog.services.families.pause import PAUSES
 from loomlog.services.families.registry import all_families
 from loomlog.services.families.webhook.ingress import IngressLog, WebhookServices
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
@@ -595,7 +596,7 @@ class Application:
 
     def _positions_of_start(self, tenant: str, agent: str, user_id: str) -> tuple[str, ...]:
         """Return what the owner of a run must have read of entities, because this process has."""
-        replicated = (self._replicas.position(HOOKS), self._replicas.position(policy_of(tenant)))
+        replicated = (self._replicas.position(one) for one in (PAUSES, HOOKS, policy_of(tenant)))
         known = self._definitions.read_positions(tenant, agent) if self._definitions is not None else ()
         scopes = scopes_of_run(tenant, agent, user_id)
         remembered = self._memory.store.written_positions(scopes) if self._memory is not None else ()

@@ -8,6 +8,7 @@ import pytest
 
 from tests.acceptance.installation import Installation
 from tests.acceptance.test_agent_loop import finished
+from tests.acceptance.test_channels import poll
 from tests.acceptance.test_definitions import define, kill_owner
 from tests.acceptance.test_families import api
 
@@ -60,7 +61,11 @@ def test_the_schema_of_a_definition_holds_for_children_batches_and_code(stack: I
         typed = {"provider": "mock", "model": "mock-generic", "output_schema": SCHEMA}
         define(client, op="create", name="judge", overlay=typed)
         spawn = '[{"spawn": "judge", "prompt": "go"}]'
-        text = next(data["text"] for event, data in finished(client, agent="puppet", prompt=spawn) if event == "text")
+        # An owner may find the definition of a child 20 ms after it was written.
+        text = poll(
+            lambda: [data["text"] for event, data in finished(client, agent="puppet", prompt=spawn) if event == "text"],
+            bool,
+        )[0]
         assert text.endswith('{"verdict":"ok","lines":[]}')
         batch = client.post("/v1/runs:batch", json={"spawns": [{"agent": "judge", "prompt": "go"}]}).json()
         assert batch["results"][0]["result"] == RECORD
