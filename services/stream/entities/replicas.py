@@ -30,9 +30,9 @@ from loomlog.services.stream.partition.partition import Aggregate
 log = logging.getLogger(__name__)
 
 POLL_S = 1.0
-REST_S = 0.1
-"""Rest after a poll that nothing here waited for: each poll of a busy topic costs broker and process a millisecond, and
-the replicated families change seldom.
+REST_S = 0.02
+"""Rest after a poll that nothing here waited for: each poll of a busy topic costs broker and process a millisecond. A
+process that does not know what another one has just changed, such as the definition of a child, is as late as this.
 """
 POLL_RECORDS_MAX = 5_000
 """Records of one poll. Fewer are whole batches, so a poll of fewer ends with the end of a decision."""
