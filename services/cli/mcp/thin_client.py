@@ -13,16 +13,21 @@ Before: command.py. After: services/api/mcp/endpoint.py.
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from secrets import token_hex
 from typing import Any, BinaryIO
 
 import httpx
 import orjson
 
+from loomlog.connectors.http.sse import FrameTooLarge, server_events
+
 PATH = "/v1/_mcp"
 RECONNECT_S = (0.0, 0.5, 1.0, 2.0, 4.0)
 """Seconds before each further attempt (parity: reference surfaces 3.4)."""
 LINE_BYTES_MAX = 4 * 1024 * 1024
+MESSAGE_BYTES_MAX = 64 * 1024 * 1024
+"""Bytes of one message of the API: a state file of 4 MiB twice, as text and as JSON, with what escapes add."""
 CONNECT_TIMEOUT_S = 10.0
 SESSION = "mcp-session-id"
 PARSE_ERROR, UNREACHABLE = -32700, -32000
@@ -163,9 +168,12 @@ class ThinClient:
             if not _is_stream(response):
                 await response.aread()
                 return
-            async for line in response.aiter_lines():
-                if line.startswith("data:"):
-                    self._write(line[5:].strip().encode())
+            chunks = (chunk async for chunk in response.aiter_bytes())
+            async with aclosing(server_events(chunks, MESSAGE_BYTES_MAX)) as events:
+                async for event in events:
+                    self._write(event.data)
+        except FrameTooLarge as error:
+            raise httpx.DecodingError(f"a message of the API is too long: {error}") from error
         finally:
             await response.aclose()
 

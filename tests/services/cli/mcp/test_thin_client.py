@@ -122,6 +122,13 @@ async def test_events_of_a_run_come_before_its_answer() -> None:
     assert list(answers) == [0, "notifications/x", 1]
 
 
+async def test_a_message_of_a_stream_ends_with_its_line_and_not_at_another_separator() -> None:
+    body = 'data: {"id":1,"result":{"text":"one\u2028two\x85three"}}\n\n'.encode()
+    api = Api(lambda request: httpx.Response(200, content=body, headers={"content-type": "text/event-stream"}))
+    answers, _ = await api.serve(HELLO, call(1, "tools/call", name="spawn_run"))
+    assert answers[1]["result"]["text"] == "one\u2028two\x85three"
+
+
 async def test_a_refusal_of_the_api_is_an_error_of_the_protocol() -> None:
     api = Api(lambda request: httpx.Response(401, json={"code": "unauthorized", "error": "who are you"}))
     answers, _ = await api.serve(HELLO, call(1))
