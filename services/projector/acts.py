@@ -9,18 +9,15 @@ Before: main.py. After: family_tail.py, projections/acts.py.
 import asyncio
 import os
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from loomlog.connectors.errors import Permanent
-from loomlog.connectors.kafka import count_partitions, open_tail
-from loomlog.connectors.storage.postgres import connect
 from loomlog.projections.acts import RECORDS, act_line, act_statements, acts_schema, prepare_acts
 from loomlog.projections.engine.batch import PositionedEvent
 from loomlog.projections.engine.writer import Statement
 from loomlog.schemas.codec import Codec
-from loomlog.services.projector.family_tail import FamilyTail
+from loomlog.services.projector.family_tail import FamilyTail, open_family_tail
 from loomlog.services.projector.settings import ProjectorSettings
 
 FILE_MODE = 0o600
@@ -40,20 +37,14 @@ def build_act_log(settings: ProjectorSettings, codec: Codec | None = None, **opt
             await asyncio.to_thread(_append, file, b"".join(map(act_line, events)))
         return act_statements(schema, events)
 
-    defaults: dict[str, Any] = {
-        "owner": settings.owner,
-        "connect": partial(connect, settings.postgres),
-        "open_tail": partial(open_tail, settings.kafka, settings.entity_topic),
-        "count_partitions": lambda: count_partitions(settings.kafka, settings.entity_topic),
-    }
-    return FamilyTail(
+    return open_family_tail(
+        settings,
         schema,
-        settings.entity_topic,
         RECORDS,
         prepare=lambda connection: prepare_acts(connection, settings.prefix),
         handle=handle,
         codec=codec,
-        **(defaults | options),
+        options=options,
     )
 
 

@@ -19,14 +19,16 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import psycopg
 from sqlalchemy import MetaData, Table
 
 from loomlog.connectors.errors import Transient
+from loomlog.connectors.kafka import count_partitions, open_tail
 from loomlog.connectors.protocols import LogRecord, LogTail
-from loomlog.connectors.storage.postgres import translate_errors
+from loomlog.connectors.storage.postgres import connect, translate_errors
 from loomlog.projections.engine import cursors
 from loomlog.projections.engine.batch import Cursor, PositionedEvent
 from loomlog.projections.engine.rebuild import Connect
@@ -37,6 +39,7 @@ from loomlog.schemas.generated.stream_events import Claim
 from loomlog.schemas.reader import TermReader
 from loomlog.services.core.entity_import import original_event
 from loomlog.services.projector.pace import Pace
+from loomlog.services.projector.settings import ProjectorSettings
 
 log = logging.getLogger("loomlog.projector")
 
@@ -261,3 +264,37 @@ async def _pause(stop: asyncio.Event, seconds: float) -> None:
             await stop.wait()
     except TimeoutError:
         pass  # the pause is over
+
+
+def open_family_tail(
+    settings: ProjectorSettings,
+    schema: str,
+    events: Iterable[type[Any]],
+    *,
+    prepare: Prepare,
+    handle: Handle,
+    maintain: Maintain | None = None,
+    codec: Codec | None = None,
+    rest_s: float = 0.0,
+    options: dict[str, Any],
+) -> FamilyTail:
+    """Return a tail with the broker and the Postgres of the settings. `options`: replace those of FamilyTail, for
+    tests.
+    """
+    defaults: dict[str, Any] = {
+        "owner": settings.owner,
+        "connect": partial(connect, settings.postgres),
+        "open_tail": partial(open_tail, settings.kafka, settings.entity_topic),
+        "count_partitions": lambda: count_partitions(settings.kafka, settings.entity_topic),
+        "rest_s": rest_s,
+    }
+    return FamilyTail(
+        schema,
+        settings.entity_topic,
+        events,
+        prepare=prepare,
+        handle=handle,
+        maintain=maintain,
+        codec=codec,
+        **(defaults | options),
+    )

@@ -5,19 +5,16 @@ Before: main.py. After: family_tail.py, projections/memory_feed.
 
 import time
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import psycopg
 
-from loomlog.connectors.kafka import count_partitions, open_tail
-from loomlog.connectors.storage.postgres import connect
 from loomlog.projections.engine.batch import PositionedEvent
 from loomlog.projections.engine.writer import Statement
 from loomlog.projections.memory_feed.changes import RECORDS, delete_changes, statements_of
 from loomlog.projections.memory_feed.tables import feed_schema, prepare_feed
 from loomlog.schemas.codec import Codec
-from loomlog.services.projector.family_tail import FamilyTail
+from loomlog.services.projector.family_tail import FamilyTail, open_family_tail
 from loomlog.services.projector.settings import ProjectorSettings
 
 REST_S = 0.1
@@ -39,20 +36,14 @@ def build_memory_feed(settings: ProjectorSettings, codec: Codec | None = None, *
     async def maintain(connection: psycopg.AsyncConnection[Any]) -> None:
         await delete_changes(connection, schema, before_ms=kept_from_ms())
 
-    defaults: dict[str, Any] = {
-        "owner": settings.owner,
-        "connect": partial(connect, settings.postgres),
-        "open_tail": partial(open_tail, settings.kafka, settings.entity_topic),
-        "count_partitions": lambda: count_partitions(settings.kafka, settings.entity_topic),
-    }
-    return FamilyTail(
+    return open_family_tail(
+        settings,
         schema,
-        settings.entity_topic,
         RECORDS,
         prepare=lambda connection: prepare_feed(connection, schema),
         handle=handle,
         maintain=maintain,
         codec=codec,
         rest_s=REST_S,
-        **(defaults | options),
+        options=options,
     )

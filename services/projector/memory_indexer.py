@@ -12,15 +12,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import psycopg
 
 from loomlog.connectors.crypto.content_encryption import has_tokens, key_ids_in
 from loomlog.connectors.errors import Permanent, Transient
-from loomlog.connectors.kafka import count_partitions, open_tail
-from loomlog.connectors.storage.postgres import PostgresReader, connect, open_pool, open_reader
+from loomlog.connectors.storage.postgres import PostgresReader, open_pool, open_reader
 from loomlog.projections.engine.batch import PositionedEvent
 from loomlog.projections.engine.builds import ENTITY_SUFFIX
 from loomlog.projections.engine.writer import Statement
@@ -40,7 +38,7 @@ from loomlog.projections.memory_index.vectors import Embedder, VectorStore
 from loomlog.schemas.codec import Codec
 from loomlog.services.core.families import name_in_tenant
 from loomlog.services.families.memory.items import ENTRY_ITEM, entry_id
-from loomlog.services.projector.family_tail import FamilyTail
+from loomlog.services.projector.family_tail import open_family_tail
 from loomlog.services.projector.settings import ProjectorSettings
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
 from loomlog.services.stream.entities.rows import tables_may_be_missing
@@ -107,22 +105,16 @@ class MemoryIndexer:
         self._schemas: IndexSchemas | None = None
         self.unreadable = 0
         """Entries that were erased, or cannot be decrypted here, since the start."""
-        defaults: dict[str, Any] = {
-            "owner": settings.owner,
-            "connect": partial(connect, settings.postgres),
-            "open_tail": partial(open_tail, settings.kafka, settings.entity_topic),
-            "count_partitions": lambda: count_partitions(settings.kafka, settings.entity_topic),
-        }
-        self.tail = FamilyTail(
+        self.tail = open_family_tail(
+            settings,
             index_schema(settings.prefix),
-            settings.entity_topic,
             RECORDS,
             prepare=self._prepare,
             handle=self._handle,
             maintain=self._maintain,
             codec=codec,
             rest_s=REST_S,
-            **(defaults | options),
+            options=options,
         )
         self.loop = EmbeddingLoop(settings.postgres, self._make_embedder, self._open_store)
         self._reader: PostgresReader | None = None
