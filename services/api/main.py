@@ -14,34 +14,24 @@ Before: the environment and the configuration files. After: app.py, services/app
 import asyncio
 import contextlib
 import logging
-import os
 import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 import uvicorn
-import uvloop
 from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from loomlog.connectors.configuration.findings import ConfigurationError
 from loomlog.connectors.configuration.load import ProcessConfiguration
-from loomlog.connectors.errors import ConnectorError
-from loomlog.connectors.process import logs
 from loomlog.connectors.process.file_limits import raise_open_file_limit
-from loomlog.connectors.process.hardening import disable_process_dumping
 from loomlog.services.api.app import build_app
 from loomlog.services.api.openapi import encode_document
-from loomlog.services.api.process import build_service, end_streams, run_application
+from loomlog.services.api.process import build_service, end_streams, run_application, run_process
 from loomlog.services.api.service import Service, installed_version
 from loomlog.services.api.settings import ApiSettings, MissingApiSetting, api_settings
 from loomlog.services.core.bounded_resources import EVENT_STREAMS, REQUESTS, STARTED_STREAMS, WAITING_REQUESTS
-from loomlog.services.families import FamilyProblem
-from loomlog.services.families.process_start import load_for_start
-from loomlog.services.stream.encryption.subject_keys import WrongInstallationKey
 from loomlog.services.web.static_files import WebPage, WebPageError, load_web_page
 
 log = logging.getLogger("loomlog.api")
@@ -214,21 +204,7 @@ def main(arguments: Sequence[str] = ()) -> int:
     if arguments:
         print("usage: python -m loomlog.services.api.main [--print-openapi]", file=sys.stderr)  # noqa: T201 - to a terminal
         return 2
-    try:
-        loaded = load_for_start(os.environ, working_directory=Path.cwd(), services=["api"])
-        logs.configure_logging(loaded.settings.log_level)
-        if loaded.settings.bash_enabled:
-            disable_process_dumping()
-        for warning in loaded.warnings:
-            log.warning("%s", warning)
-        uvloop.run(run(loaded))
-    except (ConfigurationError, FamilyProblem, MissingApiSetting, WrongInstallationKey) as error:
-        print(f"api cannot start: {error}", file=sys.stderr)  # noqa: T201 - for the person who starts it
-        return 2
-    except ConnectorError as error:
-        log.error("api ends: %s: %s", type(error).__name__, error)
-        return 1
-    return 0
+    return run_process("api", run, log)
 
 
 if __name__ == "__main__":

@@ -5,17 +5,25 @@ Before: main.py, services/grpc/main.py. After: service.py, services/application/
 
 import logging
 import os
-from collections.abc import Awaitable, Callable
+import sys
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import Any
 
+import uvloop
 from prometheus_client import disable_created_metrics
 
+from loomlog.connectors.configuration.findings import ConfigurationError
 from loomlog.connectors.configuration.load import ProcessConfiguration
 from loomlog.connectors.configuration.principals import build_token_table
 from loomlog.connectors.configuration.providers import build_providers
+from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.http.insights_report import InsightsClient
 from loomlog.connectors.identity_providers.sign_in import open_sign_in
 from loomlog.connectors.kafka.schema_registry import load_codec
+from loomlog.connectors.process import logs
 from loomlog.connectors.process.gc_tuning import tune_gc
+from loomlog.connectors.process.hardening import disable_process_dumping
 from loomlog.connectors.storage.metric_samples import PostgresMetricSamples
 from loomlog.services.api.configuration_view import features_of
 from loomlog.services.api.mcp.sessions import Sessions
@@ -23,11 +31,12 @@ from loomlog.services.api.metric_sampler import MetricSampler
 from loomlog.services.api.metrics import Metrics
 from loomlog.services.api.request_shares import RequestShares
 from loomlog.services.api.service import Service, installed_version
-from loomlog.services.api.settings import ApiSettings
+from loomlog.services.api.settings import ApiSettings, MissingApiSetting
 from loomlog.services.api.shared_insights import SharedInsights
 from loomlog.services.application.application import clock_ms
 from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.bootstrap import open_application, wait_for
+from loomlog.services.families import FamilyProblem
 from loomlog.services.families.channel.services import read_options as channel_options
 from loomlog.services.families.database.services import read_options as database_options
 from loomlog.services.families.definition.observation import observer_name
@@ -35,10 +44,46 @@ from loomlog.services.families.definition.services import read_options as defini
 from loomlog.services.families.identity.services import read_options as identity_options
 from loomlog.services.families.mcp.services import read_options as mcp_options
 from loomlog.services.families.memory.services import read_options as memory_options
+from loomlog.services.families.process_start import load_for_start
 from loomlog.services.families.schedule.services import read_options as schedule_options
 from loomlog.services.families.webhook.services import read_options as webhook_options
+from loomlog.services.stream.encryption.subject_keys import WrongInstallationKey
 
 log = logging.getLogger(__name__)
+
+START_PROBLEMS: tuple[type[Exception], ...] = (
+    ConfigurationError,
+    FamilyProblem,
+    MissingApiSetting,
+    WrongInstallationKey,
+)
+"""What a person has to change before the process can start; the text says it."""
+
+
+def run_process(
+    name: str,
+    run: Callable[[ProcessConfiguration], Coroutine[Any, Any, None]],
+    process_log: logging.Logger,
+    *problems: type[Exception],
+) -> int:
+    """Load the configuration, run the process to its end, and return its exit code. `problems`: START_PROBLEMS of its
+    own.
+    """
+    try:
+        loaded = load_for_start(os.environ, working_directory=Path.cwd(), services=["api"])
+        logs.configure_logging(loaded.settings.log_level)
+        if loaded.settings.bash_enabled:
+            disable_process_dumping()
+        for warning in loaded.warnings:
+            process_log.warning("%s", warning)
+        uvloop.run(run(loaded))
+    except START_PROBLEMS + problems as error:
+        print(f"{name} cannot start: {error}", file=sys.stderr)  # noqa: T201 - for the person who starts it
+        return 2
+    except ConnectorError as error:
+        process_log.error("%s ends: %s: %s", name, type(error).__name__, error)
+        return 1
+    return 0
 
 
 def build_service(loaded: ProcessConfiguration, settings: ApiSettings) -> Service:

@@ -12,33 +12,22 @@ Before: the environment and the configuration files. After: server.py, services/
 
 import asyncio
 import logging
-import os
 import signal
 import sys
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
 import grpc
-import uvloop
 from grpc_health.v1.health import aio as health
 
-from loomlog.connectors.configuration.findings import ConfigurationError
 from loomlog.connectors.configuration.load import ProcessConfiguration
-from loomlog.connectors.errors import ConnectorError
-from loomlog.connectors.process import logs
 from loomlog.connectors.process.file_limits import raise_open_file_limit
-from loomlog.connectors.process.hardening import disable_process_dumping
-from loomlog.services.api.process import build_service, end_streams, run_application
+from loomlog.services.api.process import build_service, end_streams, run_application, run_process
 from loomlog.services.api.service import Service
-from loomlog.services.api.settings import MissingApiSetting
 from loomlog.services.core.bounded_resources import EVENT_STREAMS, STARTED_STREAMS
-from loomlog.services.families import FamilyProblem
-from loomlog.services.families.process_start import load_for_start
 from loomlog.services.grpc.front import Front
 from loomlog.services.grpc.server import GrpcSettingProblem, build_server, listen, set_serving
 from loomlog.services.grpc.settings import grpc_settings
-from loomlog.services.stream.encryption.subject_keys import WrongInstallationKey
 
 log = logging.getLogger("loomlog.grpc")
 
@@ -96,21 +85,7 @@ def main(arguments: Sequence[str] = ()) -> int:
     if arguments:
         print("usage: python -m loomlog.services.grpc.main", file=sys.stderr)  # noqa: T201 - to a terminal
         return 2
-    try:
-        loaded = load_for_start(os.environ, working_directory=Path.cwd(), services=["api"])
-        logs.configure_logging(loaded.settings.log_level)
-        if loaded.settings.bash_enabled:
-            disable_process_dumping()
-        for warning in loaded.warnings:
-            log.warning("%s", warning)
-        uvloop.run(run(loaded))
-    except (ConfigurationError, FamilyProblem, MissingApiSetting, GrpcSettingProblem, WrongInstallationKey) as error:
-        print(f"grpc cannot start: {error}", file=sys.stderr)  # noqa: T201 - for the person who starts it
-        return 2
-    except ConnectorError as error:
-        log.error("grpc ends: %s: %s", type(error).__name__, error)
-        return 1
-    return 0
+    return run_process("grpc", run, log, GrpcSettingProblem)
 
 
 if __name__ == "__main__":
