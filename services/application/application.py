@@ -119,14 +119,12 @@ from loomlog.services.application.transfer.state_files import Backups
 from loomlog.services.application.webhooks import Webhooks, append_delivery, run_until_cancelled
 from loomlog.services.core.access.decide import Caller, RunIdentity
 from loomlog.services.core.families import Family
-from loomlog.services.families.approvals import policy_of
 from loomlog.services.families.budget.accounts import BudgetAccounts
 from loomlog.services.families.channel.access import require_publisher
 from loomlog.services.families.channel.handlers import request_origin
 from loomlog.services.families.channel.services import ChannelServices
 from loomlog.services.families.definition.services import RunSources
 from loomlog.services.families.definition.table import DefinitionTable
-from loomlog.services.families.hook import HOOKS
 from loomlog.services.families.hook.services import HookOptions
 from loomlog.services.families.identity.directory import Directory
 from loomlog.services.families.installation import InstallationCommands
@@ -134,7 +132,6 @@ from loomlog.services.families.memory.author import scopes_of_run
 from loomlog.services.families.memory.handlers import RunTimes
 from loomlog.services.families.memory.services import MemoryServices
 from loomlog.services.families.opening import FamilyContext, FamilyServices, open_families
-from loomlog.services.families.pause import PAUSES
 from loomlog.services.families.registry import all_families
 from loomlog.services.families.webhook.ingress import IngressLog, WebhookServices
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
@@ -281,6 +278,8 @@ class Application:
             for parts in entities.each:
                 self.barrier.register(parts.topics.events, parts.replicas, partitions=parts.replicas.partitions)
         self._replicas = entities.replicas
+        families = all_families() if families is None else families
+        self._of_starts = tuple(family.of_starts for family in families)
         self.accounts = accounts = BudgetAccounts(
             entities, clock_ms=clock_ms, fresh_token=lambda: command_id(budget_token()), name="api"
         )
@@ -396,7 +395,7 @@ class Application:
                 context.provide(memory_index)
             if act_reads is not None:
                 context.provide(act_reads)
-            handlers, self._families = open_families(context, all_families() if families is None else families)
+            handlers, self._families = open_families(context, families)
             self.dispatch = self.dispatch.with_handlers({**handlers, **self.wide_pauses.by_operation()})
             self.directory = authenticator.directory = context.find(Directory)
             if self.directory is not None:
@@ -596,7 +595,7 @@ class Application:
 
     def _positions_of_start(self, tenant: str, agent: str, user_id: str) -> tuple[str, ...]:
         """Return what the owner of a run must have read of entities, because this process has."""
-        replicated = (self._replicas.position(one) for one in (PAUSES, HOOKS, policy_of(tenant)))
+        replicated = (self._replicas.position(one) for of_starts in self._of_starts for one in of_starts(tenant))
         known = self._definitions.read_positions(tenant, agent) if self._definitions is not None else ()
         scopes = scopes_of_run(tenant, agent, user_id)
         remembered = self._memory.store.written_positions(scopes) if self._memory is not None else ()

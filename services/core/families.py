@@ -326,6 +326,11 @@ def as_view(state: Any) -> Any:
     return state
 
 
+def not_of_starts(tenant: str) -> Sequence[str]:
+    """`of_starts` of a family that decides nothing about new runs."""
+    return ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family(Generic[StateT, CommandT, EventT]):
     """The declaration of a family."""
@@ -370,6 +375,9 @@ class Family(Generic[StateT, CommandT, EventT]):
     """Module that opens its services in a process (services/families/opening.py); empty: it has none."""
     topics: str = ENTITY_SET
     """Name of its topic set, one of TOPIC_SETS."""
+    of_starts: Callable[[str], Sequence[str]] = not_of_starts
+    """Ids of the aggregates of a replicated family that decide about new runs of a tenant: a start is decided by an
+    owner that has read them as far as the process that sends it."""
     refill: Callable[[Refill, EventT, int], None] = no_refill
     """Given each event of an aggregate in a state file, in order, and the time: keeps the commands that give an
     aggregate which is here already what it lacks of the file. The restore fills in their envelopes."""
@@ -409,12 +417,14 @@ def installation_family(
     commands: Mapping[type[Any], tuple[str, str]],
     operations: Sequence[AnyOperation] = (),
     services: str = "",
+    is_of_starts: bool = False,
 ) -> Family[Any, Any, Any]:
     """Return a family with one aggregate of the whole installation, which every process has in memory.
 
-    `commands`: verb and summary of each record.
+    `commands`: verb and summary of each record. `is_of_starts`: whether the aggregate decides about new runs.
     """
     command = inner_commands(lambda record: INSTALLATION)
+    decisive = (installation_aggregate(name),) if is_of_starts else ()
     return Family(
         name=name,
         summary=summary,
@@ -422,6 +432,7 @@ def installation_family(
         lifecycle=Lifecycle(
             state_files=state_files, erasure=Erasure.NOTHING, audit=Audit.WHOLE, rebuild=Rebuild.EVENTS
         ),
+        of_starts=lambda tenant: decisive,
         commands=tuple(command(record, *texts) for record, texts in commands.items()),
         reads=Reads.REPLICATED,
         operations=operations,

@@ -32,6 +32,13 @@ from loomlog.services.families.approvals.state import TenantPolicy, evolve
 
 NAME, AGGREGATE = "approvals", "policy"
 _command = inner_commands(lambda command: AGGREGATE)
+
+
+def policy_of(tenant: str) -> str:
+    """Return the full id of the aggregate with a tenant's rules."""
+    return aggregate_id(NAME, tenant, AGGREGATE)
+
+
 FAMILY = Family(
     name=NAME,
     summary="The rules of a tenant for tool calls, and the calls that wait for approval.",
@@ -41,12 +48,8 @@ FAMILY = Family(
     ),
     commands=(_command(SetPolicy, "set", "Put rules in force."),),
     reads=Reads.REPLICATED,
+    of_starts=lambda tenant: (policy_of(tenant),),
     items=items,
     operations=OPERATIONS,
     services="loomlog.services.families.approvals.services",
 )
-
-
-def policy_of(tenant: str) -> str:
-    """Return the full id of the aggregate with a tenant's rules."""
-    return aggregate_id(NAME, tenant, AGGREGATE)

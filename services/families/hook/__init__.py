@@ -25,6 +25,7 @@ FAMILY = installation_family(
         RemoveHook: ("remove", "Remove a hook."),
     },
     operations=OPERATIONS,
+    is_of_starts=True,
     services="loomlog.services.families.hook.services",
 )
 HOOKS = installation_aggregate(FAMILY.name)

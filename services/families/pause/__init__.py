@@ -23,6 +23,7 @@ FAMILY = installation_family(
         LiftPause: ("lift", "Lift a pause."),
     },
     operations=OPERATIONS,
+    is_of_starts=True,
 )
 PAUSES = installation_aggregate(FAMILY.name)
 """Id of the aggregate."""

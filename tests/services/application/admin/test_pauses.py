@@ -67,6 +67,14 @@ async def test_a_pause_is_in_the_log_with_who_and_why_before_it_is_answered() ->
         assert entry == PauseEntry(scope="all", tenant=None, agent=None, reason="deploy", by="default", at=at)
 
 
+async def test_a_run_that_is_started_after_a_resume_is_decided_by_an_owner_that_has_read_it() -> None:
+    async with world() as made:
+        await pause(made)
+        (position,) = (await perform(made, RESUME, ADMIN_CALLER)).positions
+        await start(made)
+        assert position in made.commands()[-1].after
+
+
 @pytest.mark.parametrize("target", [ALL, ACME_ONLY, SOAKER])
 async def test_new_runs_of_what_is_paused_are_refused_until_it_is_resumed(target: Target) -> None:
     async with world() as made:
