@@ -36,8 +36,6 @@ log = logging.getLogger("loomlog.models")
 BASE_URL = "https://ollama.com"
 OLLAMA_WINDOW = 4096
 """Tokens a server allots to a model by default when its memory is small; prompts below it are safe."""
-LOCAL_TIMEOUT_S = 600.0
-"""Timeout in seconds of self-hosted servers: reading a long prompt on a CPU takes minutes without a byte."""
 QUERY_TIMEOUT_S = 2.0
 """Seconds that a query about a model may delay a turn; without an answer the turn continues."""
 WINDOW_TTL_S = 60.0

@@ -20,8 +20,6 @@ from loomlog.schemas.conversation import ImageBlock, Message, TextBlock, ToolRes
 from loomlog.schemas.generated.values import ToolCall
 from loomlog.schemas.records import replace
 
-MAX_CALL_ID_CHARACTERS = 40
-"""Longest id that OpenAI accepts; every other provider's own are shorter."""
 MAX_TOOL_NAME_CHARACTERS = 64
 """Longest function name that OpenAI accepts; no tool name of loomlog is longer."""
 GENERATED_ID_PREFIX = "lc-"

@@ -16,7 +16,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from loomlog.services.api.request_parsing import query_text, strict_json_value
+from loomlog.services.api.request_parsing import INTEGER_DIGITS_MAX, query_text, strict_json_value
 from loomlog.services.api.request_shares import Takes
 from loomlog.services.api.responses import JSON_MEDIA_TYPE, json_response, position_headers
 from loomlog.services.api.route import Handler, NamedSchema, QueryParameter, Route, Tag
@@ -37,7 +37,6 @@ from loomlog.services.core.tool_schemas import merged_fields
 
 QUERY_CHARACTERS_MAX = 4_096
 """Longest text of the query; the field of the input has a bound of its own."""
-INTEGER_DIGITS_MAX = 18
 TENANT = QueryParameter(name="tenant", description="Administrators: the tenant that is meant.")
 ONLY_TENANT = QueryParameter(name="tenant", description="Administrators: only this tenant.")
 POSITION = "position"

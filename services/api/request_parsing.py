@@ -145,21 +145,6 @@ def query_text(request: Request, name: str, *, max_length: int = 256, tabs: bool
     return value
 
 
-def query_integer(request: Request, name: str, default: int, *, minimum: int, maximum: int) -> int:
-    """Return an integer parameter of the query. Raises Refused."""
-    value = request.query_params.get(name)
-    if value is None or value == "":
-        return default
-    if not (value.isascii() and value.isdecimal() and len(value) <= INTEGER_DIGITS_MAX):
-        raise bad_request(
-            f"{name} is {value[:QUOTED_CHARACTERS_MAX]!r}: expected a whole number from {minimum} to {maximum}"
-        )
-    number = int(value)
-    if not minimum <= number <= maximum:
-        raise bad_request(f"{name} is {number}: expected {minimum} to {maximum}")
-    return number
-
-
 def resume_after(request: Request) -> int:
     """Return the seq after which a stream resumes: Last-Event-ID (sent on reconnect), else from_seq, which may be that
     of a transcript; 0 if not a number.

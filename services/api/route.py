@@ -148,9 +148,6 @@ class Route:
         )
 
 
-POSITIVE_INTEGER = {"type": "integer", "minimum": 1}
-CURSOR_PARAMETER = QueryParameter(name="cursor", description="`next` of an earlier answer.")
-LIMIT_PARAMETER = QueryParameter(name="limit", description="Most entries of one answer.", schema=POSITIVE_INTEGER)
 TENANT_PARAMETER = QueryParameter(name="tenant", description="Administrators: only this tenant.")
 STATUS_PARAMETER = QueryParameter(
     name="status", description="running, completed, failed, cancelled with commas between, or all."

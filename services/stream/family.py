@@ -125,19 +125,7 @@ class NoLineage:
         return ()
 
 
-class NoLocalEffects:
-    """Local effects of a family that has none."""
-
-    def is_local(self, effect: Any) -> bool:
-        return False
-
-    def pending_local_effects(self, state: Any) -> Sequence[Any]:
-        return ()
-
-
-NO_EFFECTS = NoEffects()
 NO_LINEAGE = NoLineage()
-NO_LOCAL_EFFECTS = NoLocalEffects()
 
 
 class Family(Protocol):

@@ -24,7 +24,6 @@ SEMANTIC_WEIGHT_DEFAULT = 1.0
 HALF_LIFE_HOURS_DEFAULT = 168.0
 DEDUP_THRESHOLD_DEFAULT = 0.92
 DROP, MERGE, KEEP = "drop", "merge", "keep"
-DEDUP_MODES = (DROP, MERGE, KEEP)
 
 
 class Rank(Value, frozen=True, kw_only=True):

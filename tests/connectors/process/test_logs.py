@@ -110,14 +110,10 @@ def test_a_line_is_one_json_object() -> None:
 
 @pytest.fixture
 def as_before() -> Iterator[None]:
-    """Gives the process its logging back."""
-    root = logging.getLogger()
-    level, handlers = root.level, root.handlers[:]
+    """Gives the libraries their levels back; tests/conftest.py gives the process the rest."""
     levels = {name: logging.getLogger(name).level for name in LIBRARIES}
-    root.handlers = []  # `begin` closes those it finds
+    logging.getLogger().handlers = []  # `begin` closes those it finds
     yield
-    root.setLevel(level)
-    root.handlers = handlers
     for name, before in levels.items():
         logging.getLogger(name).setLevel(before)
 

@@ -2,7 +2,7 @@ import pytest
 from starlette.requests import Request
 
 from loomlog.projections.frames.frame import SESSION_STRIDE
-from loomlog.services.api.request_parsing import query_flag, query_integer, query_text, resume_after
+from loomlog.services.api.request_parsing import query_flag, query_text, resume_after
 from loomlog.services.core.refusals import Refused
 
 
@@ -27,15 +27,6 @@ def request(query: str = "", *, last_event_id: str | None = None) -> Request:
 )
 def test_where_a_stream_goes_on(query: str, header: str | None, place: int) -> None:
     assert resume_after(request(query, last_event_id=header)) == place
-
-
-def test_numbers_have_bounds_and_a_default() -> None:
-    assert query_integer(request(), "limit", 50, minimum=1, maximum=500) == 50
-    assert query_integer(request("limit="), "limit", 50, minimum=1, maximum=500) == 50
-    assert query_integer(request("limit=007"), "limit", 50, minimum=1, maximum=500) == 7
-    for bad in ("0", "501", "1.0", "+1", " 1", "x", "9" * 30, "%D9%A3"):
-        with pytest.raises(Refused):
-            query_integer(request(f"limit={bad}"), "limit", 50, minimum=1, maximum=500)
 
 
 def test_texts_are_bounded_and_printable() -> None:
