@@ -32,7 +32,6 @@ from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.errors import ConnectorError, Permanent, Transient
 from loomlog.connectors.http.connection_pool import ConnectionPools
 from loomlog.connectors.tools.checked_network import CheckedNetwork, Resolver, resolve_with_system
-from loomlog.connectors.tools.hosts import canonical_host
 from loomlog.connectors.tools.results import ToolCallRefused
 from loomlog.connectors.tools.web_client import USER_AGENT, parse_web_url
 
@@ -71,9 +70,8 @@ class CallbackClient:
         resolve: Resolver = resolve_with_system,
         network: httpcore.AsyncNetworkBackend | None = None,
     ) -> None:
-        hosts = frozenset(filter(None, map(canonical_host, private_hosts)))
         self._tls = tls or httpx.create_ssl_context(trust_env=False)
-        self._network = CheckedNetwork(private_hosts=hosts, resolve=resolve, network=network)
+        self._network = CheckedNetwork(private_hosts=private_hosts, resolve=resolve, network=network)
         self._pools = ConnectionPools(self._create_pool)
         self._slots = asyncio.Semaphore(CONNECTIONS)
 

@@ -36,7 +36,6 @@ from loomlog.connectors.mcp.frames import (
 )
 from loomlog.connectors.mcp.peer import IncomingMessages, NotSent, SessionLost
 from loomlog.connectors.tools.checked_network import CheckedNetwork, RequestNotSent, Resolver, resolve_with_system
-from loomlog.connectors.tools.hosts import canonical_host
 from loomlog.connectors.tools.results import ToolCallRefused
 from loomlog.connectors.tools.web_client import USER_AGENT, parse_web_url
 
@@ -66,10 +65,9 @@ class HttpNetwork:
         network: httpcore.AsyncNetworkBackend | None = None,
     ) -> None:
         """`private_hosts` may have private addresses; the rest is for tests."""
-        hosts = frozenset(filter(None, map(canonical_host, private_hosts)))
         self._tls = tls or httpx.create_ssl_context(trust_env=False)
         self._resolve = resolve
-        self._network = CheckedNetwork(private_hosts=hosts, resolve=resolve, network=network)
+        self._network = CheckedNetwork(private_hosts=private_hosts, resolve=resolve, network=network)
 
     def with_private_host(self, host: str) -> "HttpNetwork":
         """Return a network for a host that the operator named, whose address may be a private one."""

@@ -21,7 +21,6 @@ import httpx
 from loomlog.connectors.errors import Permanent, Transient, UnknownOutcome
 from loomlog.connectors.http.connection_pool import ConnectionPools
 from loomlog.connectors.tools.checked_network import CheckedNetwork, RequestNotSent, Resolver, resolve_with_system
-from loomlog.connectors.tools.hosts import canonical_host
 from loomlog.connectors.tools.results import ToolCallRefused
 from loomlog.connectors.tools.web_client import USER_AGENT, parse_web_url
 
@@ -81,9 +80,8 @@ class PeerClient:
             _refuse("its base_url has a query or a fragment; expected an address that ends with a path")
         self._url = url
         self._root = url.path.rstrip("/") + "/" + quote(api_version or DEFAULT_API_VERSION, safe="") + "/_memory"
-        hosts = frozenset(filter(None, map(canonical_host, private_hosts)))
         self._tls = tls or httpx.create_ssl_context(trust_env=False)
-        self._network = CheckedNetwork(private_hosts=hosts, resolve=resolve, network=network)
+        self._network = CheckedNetwork(private_hosts=private_hosts, resolve=resolve, network=network)
         self._pools = ConnectionPools(self._create_pool)
         self._slots = asyncio.Semaphore(CONNECTIONS)
         self._timeout_s = timeout_s

@@ -42,18 +42,18 @@ async def resolve_with_system(host: str, port: int) -> Sequence[str]:
 
 
 class CheckedNetwork(httpcore.AsyncNetworkBackend):
-    """Network backend with address checks. `private_hosts` are canonical names that may resolve to
-    private addresses.
+    """Network backend with address checks. `private_hosts` may resolve to private addresses; names that cannot be
+    names of hosts are left out of them.
     """
 
     def __init__(
         self,
         *,
-        private_hosts: frozenset[str],
+        private_hosts: Iterable[str],
         resolve: Resolver = resolve_with_system,
         network: httpcore.AsyncNetworkBackend | None = None,
     ) -> None:
-        self._private_hosts = private_hosts
+        self._private_hosts = frozenset(filter(None, map(canonical_host, private_hosts)))
         self._resolve = resolve
         self._network = network or httpcore.AnyIOBackend()
 

@@ -82,8 +82,7 @@ class WebClient:
     ) -> None:
         self._tls = tls or httpx.create_ssl_context(trust_env=False)
         self._timeout_s = timeout_s
-        hosts = frozenset(filter(None, map(canonical_host, private_hosts)))
-        self._network = CheckedNetwork(private_hosts=hosts, resolve=resolve, network=network)
+        self._network = CheckedNetwork(private_hosts=private_hosts, resolve=resolve, network=network)
 
     async def send(self, request: WebRequest, allowed_hosts: Sequence[str]) -> WebResponse:
         """Return the last response. Raises ToolCallRefused for every failure, and RequestOutcomeUnknown when a request

@@ -19,7 +19,7 @@ from starlette.responses import Response
 from loomlog.services.api.request_parsing import INTEGER_DIGITS_MAX, query_text, strict_json_value
 from loomlog.services.api.request_shares import Takes
 from loomlog.services.api.responses import JSON_MEDIA_TYPE, json_response, position_headers
-from loomlog.services.api.route import Handler, NamedSchema, QueryParameter, Route, Tag
+from loomlog.services.api.route import TENANT_PARAMETER, Handler, NamedSchema, QueryParameter, Route, Tag
 from loomlog.services.api.service import Service
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.operation_input import (
@@ -38,7 +38,6 @@ from loomlog.services.core.tool_schemas import merged_fields
 QUERY_CHARACTERS_MAX = 4_096
 """Longest text of the query; the field of the input has a bound of its own."""
 TENANT = QueryParameter(name="tenant", description="Administrators: the tenant that is meant.")
-ONLY_TENANT = QueryParameter(name="tenant", description="Administrators: only this tenant.")
 POSITION = "position"
 _Served = tuple[AnyOperation, Http]
 FLAGS: Mapping[str, bool] = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
@@ -257,7 +256,7 @@ def _query_parameters(operation: AnyOperation, http: Http) -> tuple[QueryParamet
         for name, field in query_fields(operation, http).items()
         if name != POSITION  # every route has it
     )
-    tenant = ONLY_TENANT if operation.spans_tenants else TENANT
+    tenant = TENANT_PARAMETER if operation.spans_tenants else TENANT
     return (*described, tenant) if http.takes_tenant else described
 
 
