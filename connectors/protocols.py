@@ -552,6 +552,10 @@ class LogRanges(Protocol):
 
     async def end_offset(self, topic: str, partition: int) -> int: ...
 
+    async def end_offsets(self, topic: str, partitions: int) -> Mapping[int, int]:
+        """Return the end offset of each of that many partitions, in one request a broker."""
+        ...
+
     async def beginning_offset(self, topic: str, partition: int) -> int: ...
 
 

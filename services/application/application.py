@@ -65,6 +65,7 @@ from loomlog.projections.tables import EVERY_TENANT
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.ids import fresh_token, partition_key
 from loomlog.services.application import limits
+from loomlog.services.application.absence import AbsenceCheck
 from loomlog.services.application.acts import ActLog
 from loomlog.services.application.admin.budget_limits import BudgetLimits
 from loomlog.services.application.admin.entity_references import EntityContent
@@ -371,7 +372,13 @@ class Application:
         self.quotas: Quotas | None = None
         self._webhooks: Webhooks | None = None
         self.acts = ActLog(entities.client.tell, clock_ms=clock_ms, new_token=new_token)
-        self.dispatch = Dispatch(application_handlers(self), clock_ms=clock_ms, new_token=new_token, acts=self.acts)
+        self.dispatch = Dispatch(
+            application_handlers(self),
+            clock_ms=clock_ms,
+            new_token=new_token,
+            acts=self.acts,
+            absence=AbsenceCheck([parts.replicas for parts in entities.each]),
+        )
         if entity_commands is not None and entity_reads is not None:
             context = FamilyContext(
                 parts=entities,

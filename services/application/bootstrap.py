@@ -397,19 +397,14 @@ async def _open_client_requests(options: KafkaOptions, ranges: KafkaRanges, appe
     partitions = await appender.partitions(REQUESTS_TOPIC)
     if not partitions:
         raise Transient(f"there is no topic {REQUESTS_TOPIC}; run python -m loomlog.redpanda.apply", kind="unavailable")
-    return await open_tail(options, REQUESTS_TOPIC, await _end_offsets(ranges, REQUESTS_TOPIC, partitions))
-
-
-async def _end_offsets(ranges: KafkaRanges, topic: str, partitions: int) -> Mapping[int, int]:
-    """Return the current end offsets of a topic."""
-    return {partition: await ranges.end_offset(topic, partition) for partition in range(partitions)}
+    return await open_tail(options, REQUESTS_TOPIC, await ranges.end_offsets(REQUESTS_TOPIC, partitions))
 
 
 async def _preview_starts(ranges: KafkaRanges, topic: str, partitions: int) -> Mapping[int, int]:
     """Return offsets of previews from which the turns that are under way are whole, if they are not too long."""
     since_ms = int((time.time() - limits.RECENT_AGE_MAX_S) * 1_000)
     most = limits.PREVIEWS_READ_BACK_MAX // partitions
-    ends = await _end_offsets(ranges, topic, partitions)
+    ends = await ranges.end_offsets(topic, partitions)
     return {
         partition: max(end - most, await ranges.offset_at(topic, partition, since_ms))
         for partition, end in ends.items()
