@@ -18,7 +18,7 @@ from starlette.responses import Response
 
 from loomlog.services.api.request_parsing import INTEGER_DIGITS_MAX, query_text, strict_json_value
 from loomlog.services.api.request_shares import Takes
-from loomlog.services.api.responses import JSON_MEDIA_TYPE, json_response, position_headers
+from loomlog.services.api.responses import json_response, position_headers, record_response
 from loomlog.services.api.route import TENANT_PARAMETER, Handler, NamedSchema, QueryParameter, Route, Tag
 from loomlog.services.api.service import Service
 from loomlog.services.core.access.decide import Caller
@@ -148,7 +148,7 @@ async def _respond(
     value = http.answer(done.value) if http.answer is not None else done.value
     if not isinstance(value, msgspec.Struct):
         return json_response(value, status=http.status, headers=headers)
-    return Response(msgspec.json.encode(value), status_code=http.status, headers=headers, media_type=JSON_MEDIA_TYPE)
+    return record_response(value, status=http.status, headers=headers)
 
 
 class _FieldReader:
