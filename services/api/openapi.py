@@ -36,7 +36,6 @@ DESCRIPTION = (
 )
 TAGS = {
     "run_endpoints": ("Runs", "Start, follow, read, steer and end runs."),
-    "batch_endpoints": ("Batches", "Many runs at once, and resident sub-agents."),
     "history_endpoints": ("History", "Runs as the log has them: state, replay, comparison, fork, export, import."),
     "client_endpoints": ("Clients", "Tools that clients execute."),
     "snapshot_endpoints": ("State files", "Everything of an installation as one file, and its restore."),

@@ -2198,8 +2198,8 @@ declare namespace Api {
     generated_at: string;
   }
   interface RestoreBody {
+    json?: any;
     include_history?: boolean | null;
-    json?: State | null;
     dry_run?: boolean | null;
     sealed?: boolean | null;
     in_clear?: boolean | null;

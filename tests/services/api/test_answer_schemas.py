@@ -95,6 +95,7 @@ OPEN_FIELDS = {
     "RepairBody.state": "the state of any family",
     "ValueDifference.a": "the value of any field",
     "ValueDifference.b": "the value of any field",
+    "RestoreBody.json": "a state file, of any version",
     "CloudEvent.data": "of a user",
     "WebhookAnswer.result": "a record of the schema of the run",
     "WebhookRunPreview.run_metadata": "of a user",
