@@ -226,7 +226,6 @@ class Application:
         entity_commands: EntityCommands | None = None,
         entity_reads: EntityReads | None = None,
         reads_beside: Sequence[EntityReads] = (),
-        memory_index: MemoryIndex | None = None,
         families: Sequence[Family[Any, Any, Any]] | None = None,
         family_options: Sequence[Any] = (),
         secrets: SecretRegistry = NO_SECRETS,
@@ -251,6 +250,7 @@ class Application:
         `erasures` None: an erasure leaves rows. `currency`: of prices.
         """
         budget_token = command_tokens(new_token, "budget")
+        memory_index: MemoryIndex | None = None
         self.keys = keys
         self.authenticator = authenticator
         self.hub = hub
@@ -398,8 +398,7 @@ class Application:
             runs = RunSources(runs=ReadModelRuns(projection), ranges=ranges, events_topic=topics.events)
             hooks = HookOptions(installation_key=installation_key)
             context.provide(*family_options, runs, ingress, commands, hooks, RunTimes(self._started_at_ms))
-            if memory_index is not None:
-                context.provide(memory_index)
+            memory_index = context.find(MemoryIndex)
             if act_reads is not None:
                 context.provide(act_reads)
             handlers, self._families = open_families(context, families)
@@ -645,6 +644,9 @@ class Application:
                     group.create_task(run_until_cancelled(self.ingress_publisher, self._webhooks), name="webhooks")
                 if self._event_webhooks is not None:
                     group.create_task(self._event_webhooks.run(), name="event webhooks")
+                for opened in self._families:
+                    for name, work in opened.tasks.items():
+                        group.create_task(work(), name=name)
                 for task in background_tasks:
                     group.create_task(_run_task(task))
         finally:

@@ -294,7 +294,7 @@ RESOURCES: tuple[BoundedResource, ...] = (
     _row(
         "schedules that are armed",
         "runtime",
-        "services/runtime/schedule_reconciler.py",
+        "services/families/schedule/reconciler.py",
         "50",
         "short commands after a take-over or a change; schedules have shares of their own",
     ),

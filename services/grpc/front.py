@@ -27,10 +27,9 @@ from google.protobuf.message import Message
 
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.process.logs import log_fields
-from loomlog.services.api.mcp.operations import McpOperations
 from loomlog.services.api.request_shares import NO_SLOTS, RouteSlots, Takes
 from loomlog.services.api.service import OF_PROCESS, Service
-from loomlog.services.application.application import Application, clock_ms, new_token
+from loomlog.services.application.application import clock_ms, new_token
 from loomlog.services.application.authentication import require_access
 from loomlog.services.application.dispatch import Dispatch
 from loomlog.services.application.errors import bad_request, key_reused, share_refusal, stopping_error, unavailable
@@ -80,7 +79,6 @@ class Front:
     def __init__(self, service: Service) -> None:
         self.service = service
         self._own = Dispatch(GrpcOperations(service).by_operation(), clock_ms=clock_ms, new_token=new_token)
-        self._joined: tuple[Application, Dispatch] | None = None
         self._rows = {row.name: row for row in RPCS}
 
     def handler(self, name: str) -> "grpc.RpcMethodHandler[bytes, bytes]":
@@ -221,11 +219,7 @@ class Front:
             return self.service.process_dispatch
         if operation in self._own.handlers:
             return self._own
-        application = self.service.application
-        if self._joined is None or self._joined[0] is not application:
-            more = McpOperations(application).by_operation()
-            self._joined = (application, application.dispatch.with_handlers(more))
-        return self._joined[1]
+        return self.service.application.dispatch
 
     def _use_key(
         self, request: RequestContext, caller: Caller, name: str, sent: Mapping[str, str], message: Message

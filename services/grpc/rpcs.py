@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from loomlog.services.api.mcp.operations import SPAWN_RUNS
 from loomlog.services.application.operations import (
     budgets,
     erasure,
@@ -125,6 +124,15 @@ def _descriptors(listed: Values) -> Values:
     return {"snapshots": [_descriptor(file) for file in listed["entries"]]}
 
 
+def _restored(done: Values) -> Values:
+    return {
+        **done,
+        "paused_runs_restored": done["runs_continued"],
+        "synthesized_sessions": done["runs_restored"],
+        "transcript_events_restored": done["events_restored"],
+    }
+
+
 def _usage_groups(fields: dict[str, Any]) -> Values:
     return {**fields, "group_by": ",".join(fields.get("group_by") or ())}
 
@@ -135,7 +143,7 @@ def _all_or_live(fields: dict[str, Any]) -> Values:
 
 
 RPCS: tuple[Rpc, ...] = (
-    Rpc(name="SpawnRunBatch", operation=SPAWN_RUNS),
+    Rpc(name="SpawnRunBatch", operation=runs.SPAWN_MANY),
     Rpc(name="RunInput", operation=runs.INPUT),
     Rpc(name="CancelTurn", operation=runs.CANCEL_TURN),
     Rpc(name="CompactRun", operation=runs.COMPACT),
@@ -203,7 +211,13 @@ RPCS: tuple[Rpc, ...] = (
         answer=lambda file: {**file, "raw_json": file["content"]},
         missing=SNAPSHOT,
     ),
-    Rpc(name="RestoreSnapshot", operation=own.RESTORE_STATE_FILE, missing=SNAPSHOT),
+    Rpc(
+        name="RestoreSnapshot",
+        operation=state_files.RESTORE,
+        names={"raw_json": "document"},
+        answer=_restored,
+        missing=SNAPSHOT,
+    ),
     Rpc(name="DeleteSnapshot", operation=state_files.DELETE, answer=lambda done: {"deleted": True}, missing=SNAPSHOT),
 )
 RPCS_WITH_OP: Mapping[str, Mapping[str, Rpc]] = {

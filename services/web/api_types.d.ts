@@ -534,8 +534,42 @@ declare namespace Api {
   interface CheckpointList {
     checkpoints: SignedCheckpointJson[];
   }
-  type CloudEvent = Record<string, any>;
-  type CloudEventAnswer = Record<string, any>;
+  interface CloudEvent {
+    specversion: "1.0";
+    id: string;
+    source: string;
+    type: string;
+    webhook?: string;
+    channel?: string;
+    scopeid?: string;
+    data?: any;
+  }
+  interface CloudEventAnswer {
+    id: string;
+    source: string;
+    delivery_id: string;
+    webhook?: string;
+    channel?: string;
+    pending?: boolean;
+    deduped?: boolean;
+  }
+  interface CloudEventResult {
+    status: "accepted" | "refused";
+    id?: string;
+    source?: string;
+    delivery_id?: string;
+    webhook?: string;
+    channel?: string;
+    pending?: boolean;
+    deduped?: boolean;
+    code?: string;
+    error?: string;
+    retry_after_s?: number;
+  }
+  interface CloudEventResults {
+    results: CloudEventResult[];
+    accepted: number;
+  }
   interface Compacted {
     run_id: string;
     compacted: boolean;
@@ -2164,8 +2198,8 @@ declare namespace Api {
     generated_at: string;
   }
   interface RestoreBody {
+    json?: any;
     include_history?: boolean | null;
-    json?: State | null;
     dry_run?: boolean | null;
     sealed?: boolean | null;
     in_clear?: boolean | null;
@@ -3191,7 +3225,18 @@ declare namespace Api {
     pause_requested: number;
     quarantined: number;
   }
-  type WebhookAnswer = Record<string, any>;
+  interface WebhookAnswer {
+    webhook_name: string;
+    delivery_id: string;
+    run_id?: string;
+    channel?: string;
+    pending?: boolean;
+    deduped?: string;
+    agent_id?: string;
+    status?: string;
+    final_text?: string;
+    result?: any;
+  }
   type WebhookBody = any;
   interface WebhookDefOperation {
     op: "create" | "fork" | "get" | "list" | "promote" | "rollback" | "retire";
@@ -3227,6 +3272,15 @@ declare namespace Api {
     position?: string;
     source_position?: string;
     count?: number;
+  }
+  interface WebhookRefusal {
+    error: string;
+    detail?: string;
+    secret_env?: string;
+    webhook_name?: string;
+    delivery_id?: string;
+    run_id?: string;
+    code: string;
   }
   interface WebhookReplay {
     delivery_id: string;
@@ -3424,8 +3478,8 @@ declare namespace Api {
     | ["GET", `/v1/_webhookdef/names`, DefinitionNames, any]
     | ["POST", `/v1/_webhooks/${string}`, WebhookAnswer, WebhookBody]
     | ["GET", `/v1/_webhooks/${string}/recent-deliveries`, WebhookDeliveries, any]
-    | ["POST", `/v1/_webhooks/${string}/replay`, WebhookReplayed, WebhookReplay]
-    | ["POST", `/v1/_webhooks/${string}/test`, WebhookReport, WebhookBody]
+    | ["POST", `/v1/_webhooks/${string}/replay`, WebhookReplayed | WebhookAnswer, WebhookReplay]
+    | ["POST", `/v1/_webhooks/${string}/test`, WebhookReport | WebhookAnswer, WebhookBody]
     | ["POST", `/v1/_webhooks/${string}/${string}`, WebhookAnswer, WebhookBody]
     | ["GET", `/v1/_webhooks/${string}/${string}/recent-deliveries`, WebhookDeliveries, any]
     | ["POST", `/v1/_webhooks/${string}/${string}/replay`, WebhookReplayed, WebhookReplay]
@@ -3436,7 +3490,7 @@ declare namespace Api {
     | ["GET", `/v1/client-tools`, null, any]
     | ["GET", `/v1/config`, ConfigView, any]
     | ["GET", `/v1/docs`, string, any]
-    | ["POST", `/v1/events`, CloudEventAnswer, CloudEvent]
+    | ["POST", `/v1/events`, CloudEventAnswer | CloudEventResults, CloudEvent]
     | ["GET", `/v1/events`, EventList, any]
     | ["GET", `/v1/events/${string}/${string}/${string}`, EventRecord, any]
     | ["POST", `/v1/hooks`, HookCreated, HookBody]

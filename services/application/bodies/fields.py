@@ -24,4 +24,4 @@ def model_fields(model: type[BodyT]) -> Fields[BodyT]:
         except ValidationError as error:
             raise ValueError(describe_problems(error, model)) from error
 
-    return Fields(schema=model.model_json_schema(), parse=parse)
+    return Fields(schema=model.model_json_schema(), parse=parse, model=model)

@@ -84,7 +84,7 @@ def test_no_route_of_operators_changes_something_without_an_act() -> None:
     assert {name for name in forgotten if by_id[name] not in reading} == READS
     by_hand = {route.operation_id for route in routes if route.own_act}
     assert not {name for name in by_hand if by_id[name] in of_operations}, "the dispatch has them already"
-    assert by_hand == {"restore_snapshot", "restore_snapshot_file", "import_run"}
+    assert by_hand == {"restore_snapshot_file", "import_run"}
 
 
 @pytest.mark.parametrize("case", ACTS, ids=route_of)
