@@ -37,7 +37,7 @@ from loomlog.services.application.request_context import RequestContext, current
 from loomlog.services.application.runs.requests import check_idempotency_key
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.rules import PUBLIC, Access
-from loomlog.services.core.operation_input import find_operation
+from loomlog.services.core.operation_input import field_schemas, find_operation
 from loomlog.services.core.operations import Answer, AnyOperation, Effect
 from loomlog.services.core.refusals import Refused
 from loomlog.services.core.shares import ShareExhausted
@@ -71,6 +71,7 @@ class Incoming:
 
 
 Work = Callable[[Incoming], Awaitable[bytes | None]]
+TENANT_FIELD = "tenant"
 
 
 class Front:
@@ -135,13 +136,17 @@ class Front:
 
     def _operation(self, row: Rpc) -> Work:
         kind = message_class(service_descriptor().methods_by_name[row.name].output_type.name)
+        takes_tenant = TENANT_FIELD in field_schemas(row.operation.input)
 
         async def work(rpc: Incoming) -> bytes:
             asked, caller = to_fields(rpc.message), rpc.caller
             fields = {row.names.get(name, name): value for name, value in asked.items() if name in (row.takes or asked)}
-            if row.own_tenant:
-                fields["tenant"] = caller.tenant
-            answer = await self.all_pages(row, caller, row.fields(fields) if row.fields else fields)
+            tenant = caller.tenant if row.own_tenant else ""
+            if tenant:
+                asked[TENANT_FIELD] = tenant
+            if tenant and takes_tenant:
+                fields[TENANT_FIELD] = tenant
+            answer = await self.all_pages(row, caller, row.fields(fields) if row.fields else fields, tenant)
             await _send_positions(rpc.context, answer)
             value = _plain(answer.value)
             shown = row.answer(value) if row.answer is not None else value
@@ -160,14 +165,14 @@ class Front:
 
         return work
 
-    async def all_pages(self, row: Rpc, caller: Caller, fields: Mapping[str, Any]) -> Answer[Any]:
+    async def all_pages(self, row: Rpc, caller: Caller, fields: Mapping[str, Any], tenant: str = "") -> Answer[Any]:
         """Return the answer of an operation; of a list all pages, up to PAGES_MAX. Raises Refused."""
-        answer = await self.request(row.operation, caller, fields)
+        answer = await self.request(row.operation, caller, fields, tenant)
         cursor = answer.value["next"] if row.pages else None
         for _ in range(PAGES_MAX):
             if not cursor:
                 break
-            page = (await self.request(row.operation, caller, {**fields, "cursor": cursor})).value
+            page = (await self.request(row.operation, caller, {**fields, "cursor": cursor}, tenant)).value
             answer.value[row.pages].extend(page[row.pages])
             cursor = page["next"]
         return answer
@@ -207,9 +212,11 @@ class Front:
 
     # --- shared ------------------------------------------------------------------------------------------------------
 
-    async def request(self, operation: AnyOperation, caller: Caller, fields: Mapping[str, Any]) -> Answer[Any]:
-        """Carry out an operation. Raises Refused."""
-        return await self._dispatch(operation).request(operation, caller, fields)
+    async def request(
+        self, operation: AnyOperation, caller: Caller, fields: Mapping[str, Any], tenant: str = ""
+    ) -> Answer[Any]:
+        """Carry out an operation; `tenant` where the request names one. Raises Refused."""
+        return await self._dispatch(operation).request(operation, caller, fields, tenant=tenant)
 
     def _serves(self, operation: AnyOperation) -> bool:
         return operation in self._dispatch(operation).handlers

@@ -23,6 +23,7 @@ from loomlog.services.application.operations import (
     runs,
     sessions,
     state_files,
+    users,
 )
 from loomlog.services.core.operations import AnyOperation
 from loomlog.services.families.channel import api as channels
@@ -48,7 +49,7 @@ class Rpc:
     fields: Callable[[dict[str, Any]], Values] | None = None
     """Returns the fields of the operation's input, where names are not enough; None: those of the message."""
     own_tenant: bool = False
-    """Whether the operation is about the caller's tenant, which it takes as a field."""
+    """Whether the operation is about the caller's tenant, which is named to it and which the answer repeats."""
     answer: Callable[[Values], Values] | None = None
     """Returns the fields of the answer's message; None: those of the operation's answer."""
     pages: str = ""
@@ -133,6 +134,19 @@ def _restored(done: Values) -> Values:
     }
 
 
+def _user(row: Values) -> Values:
+    return {**row, "subject": row["user_id"]}
+
+
+def _users(listed: Values) -> Values:
+    return {"users": [_user(row) for row in listed["users"]]}
+
+
+def _inspected(user: Values) -> Values:
+    budget = {"soft_limit": user["budget"]["soft"], "hard_limit": user["budget"]["hard"]}
+    return {**user, "activity": {**user["activity"], "subject": user["subject"]}, "budget": budget}
+
+
 def _usage_groups(fields: dict[str, Any]) -> Values:
     return {**fields, "group_by": ",".join(fields.get("group_by") or ())}
 
@@ -184,6 +198,9 @@ RPCS: tuple[Rpc, ...] = (
     ),
     Rpc(name="ErasureReport", operation=erasure.REPORT, own_tenant=True, answer=_examined),
     Rpc(name="ErasureExecute", operation=erasure.ERASE, own_tenant=True, answer=_examined),
+    Rpc(name="DirectoryUsers", operation=users.LIST_USERS, own_tenant=True, answer=_users),
+    Rpc(name="DirectoryInspect", operation=users.INSPECT_USER, own_tenant=True, answer=_inspected),
+    Rpc(name="DirectoryTenants", operation=users.LIST_TENANTS),
     Rpc(name="Health", operation=own.GET_HEALTH),
     Rpc(name="Config", operation=own.SHOW_CONFIGURATION),
     Rpc(name="ResolveProbe", operation=process.PROBE_PROVIDERS),
