@@ -11,7 +11,7 @@ is 202 with `pending`. What was decided comes back with the events of the webhoo
 
 Answers of receivers have the form of the reference (surfaces 6.5): {"error": code, "detail"}, not that of other routes.
 
-Before: services/api/webhook_endpoints.py. After: services/runtime/ingress/reader.py.
+Before: services/api/webhook_endpoints.py. After: services/families/webhook/ingress_reader.py.
 """
 
 import asyncio

@@ -287,7 +287,7 @@ RESOURCES: tuple[BoundedResource, ...] = (
     _row(
         "deliveries of microservices",
         "runtime",
-        "services/runtime/ingress/reader.py",
+        "services/families/webhook/ingress_reader.py",
         "8 batches, 64 bodies",
         "trusted producers of the topic, each partition in order",
     ),

@@ -20,10 +20,11 @@ from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 from importlib import import_module
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from loomlog.connectors.configuration.load import ProcessConfiguration
 from loomlog.connectors.crypto.installation_key import SecretKey
+from loomlog.connectors.kafka.options import KafkaOptions
 from loomlog.connectors.protocols import Blobs
 from loomlog.connectors.storage.postgres import PostgresOptions, PostgresReader
 from loomlog.schemas.codec import Codec
@@ -31,6 +32,7 @@ from loomlog.services.core.families import Family
 from loomlog.services.core.operations import Handlers
 from loomlog.services.families.entity_handlers import EntityHandlers
 from loomlog.services.families.operation import Decrypt
+from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
 from loomlog.services.stream.entities.answers import EntityCommands
 from loomlog.services.stream.entities.cold import ColdRows
@@ -109,6 +111,38 @@ class OwnedPartitions:
     """Reads the read models of runs."""
 
 
+class UntrustedCipher(Protocol):
+    """Encrypts text that no run trusts."""
+
+    def untrusted_text(self, text: str) -> str: ...
+
+
+class RunEncryption(Protocol):
+    """Protocol of loomlog.services.runtime.content.encryption.ContentEncryption. Raises ConnectorError."""
+
+    async def decrypt_text(self, text: str, tenant: str) -> str: ...
+    async def cipher(self, tenant: str, subject: str) -> UntrustedCipher: ...
+
+
+class CredentialWriter(Protocol):
+    """Protocol of loomlog.connectors.storage.run_credentials.RunCredentials. Raises ConnectorError."""
+
+    async def put(self, tenant: str, run_id: str, credentials: Mapping[str, str]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartedRuns:
+    """What a runtime has for families that start runs of what they read."""
+
+    kafka: KafkaOptions
+    session_timeout_ms: int
+    dead_letters: DeadLetters
+    encryption: RunEncryption
+    credentials: CredentialWriter | None
+    """None, as `secret`: there is no key to keep credentials of runs with."""
+    secret: SecretKey | None
+
+
 async def _close_nothing() -> None:
     """Close what has nothing open."""
 
@@ -120,6 +154,8 @@ class FamilyServices:
     handlers: Handlers = field(default_factory=dict)
     tasks: Mapping[str, Work] = field(default_factory=dict)
     """What it does in this process until that ends, by names that people see."""
+    lags: Mapping[str, Callable[[], int]] = field(default_factory=dict)
+    """How many records of a topic wait for this process, by the topic's name."""
     close: Callable[[], Awaitable[None]] = _close_nothing
 
 

@@ -52,6 +52,7 @@ from loomlog.services.families.opening import (
     FamilyContext,
     OwnedPartitions,
     RunningProcess,
+    StartedRuns,
     connect_families,
     open_families,
     read_family_options,
@@ -59,7 +60,6 @@ from loomlog.services.families.opening import (
 from loomlog.services.families.pause import FAMILY as PAUSE
 from loomlog.services.families.process_start import load_for_start
 from loomlog.services.families.registry import all_families, all_operations, all_tools
-from loomlog.services.families.webhook.ingress import WebhookServices
 from loomlog.services.runtime import topics
 from loomlog.services.runtime.admission.queue import build_admission_queue
 from loomlog.services.runtime.content.encryption import ContentEncryption
@@ -88,7 +88,6 @@ from loomlog.services.runtime.tools.ephemeral_volumes import EphemeralVolumes
 from loomlog.services.runtime.tools.mcp_discovery import McpDiscovery
 from loomlog.services.runtime.tools.mcp_tools import HookToolCalls
 from loomlog.services.runtime.tools.operation_tools import build_operation_tools
-from loomlog.services.runtime.webhook_setup import open_webhooks
 from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.encryption.content_fields import dead_letter_value
 from loomlog.services.stream.encryption.subject_keys import WrongInstallationKey
@@ -199,7 +198,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         clock_ms=clock_ms,
         keys=resources.keys,
     )
-    families = all_families()
+    families, dead_letters = all_families(), _dead_letters(resources)
     opening.provide(
         *read_family_options(loaded, families),
         *await connect_families(settings.postgres, settings.installation_secret, families),
@@ -210,6 +209,14 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
             is_first=is_first,
             rows=resources.entities.sets[0].rows,
             run_rows=resources.run_rows,
+        ),
+        StartedRuns(
+            kafka=settings.kafka,
+            session_timeout_ms=settings.session_timeout_ms,
+            dead_letters=dead_letters,
+            encryption=encryption,
+            credentials=None if settings.installation_secret is None else resources.credentials,
+            secret=settings.installation_secret,
         ),
     )
     handlers, opened = open_families(opening, families)
@@ -331,20 +338,6 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         on_interruption=system_channels.on_interruption,
         on_approval=approval_notices.on_decided,
     )
-    dead_letters = _dead_letters(resources)
-    webhooks = open_webhooks(
-        loaded,
-        settings,
-        resources.entities,
-        opening.get(WebhookServices),
-        codec,
-        channels=channels.operations,
-        encryption=encryption,
-        credentials=resources.credentials,
-        stored=stored,
-        dead_letters=dead_letters,
-        clock_ms=clock_ms,
-    )
     entities = host_entities(
         resources.entities,
         settings,
@@ -403,7 +396,6 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
             *(tasks.create_task(work(), name=name) for services in opened for name, work in services.tasks.items()),
             tasks.create_task(ephemeral_volumes.run(is_first), name="ephemeral volumes"),
             tasks.create_task(mcp_discovery.run(is_first), name="tools of MCP servers"),
-            tasks.create_task(webhooks.run(), name="webhooks"),
             tasks.create_task(memory.run_ends.run(), name="memory of ended runs"),
             tasks.create_task(system_channels.run(), name="channels of the system"),
             tasks.create_task(approval_notices.run(), name="webhooks of approvals"),
@@ -427,7 +419,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
                 entities=entities,
                 end_actions=run_ends.actions,
                 callback_posts=run_ends.posts,
-                ingress_lag=lambda: webhooks.group.lag,
+                ingress_lag=next(services.lags[topics.INGRESS_TOPIC] for services in opened if services.lags),
                 clock=resources.clock,
             )
             running.append(tasks.create_task(serve(listening, page), name="metrics"))

@@ -273,7 +273,7 @@ class VerifyBody(Body):
 class LimitBody(Body):
     """Limits of an account for a calendar month in UTC; an absent value is no limit."""
 
-    scope: Literal["operator", "tenant", "user"]
+    scope: Literal["operator", "tenant", "user"] = Field(description="Whose account it is.")
     tenant_id: str | None = Field(None, max_length=limits.NAME_BYTES_MAX, description="The caller's if absent.")
     scope_id: str | None = Field(None, max_length=limits.NAME_BYTES_MAX, description="The user; empty for a tenant.")
     soft_limit: int | None = Field(

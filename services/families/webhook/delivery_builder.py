@@ -3,12 +3,11 @@
 Credentials are stored beside the log before the owner is asked: those of the environment, those that are stored for the
 tenant, and those of the body, which win. Their values are in no command.
 
-Before: reader.py with a record and a definition. After: services/families/webhook/decide.py.
+Before: reader.py with a record and a definition. After: decide.py.
 """
 
 import json
 from collections.abc import Mapping
-from typing import Protocol
 
 import orjson
 
@@ -22,6 +21,7 @@ from loomlog.schemas.records import Value, replace
 from loomlog.services.core.refusals import Refused
 from loomlog.services.families.channel.fields import value_text
 from loomlog.services.families.identity.credentials import CredentialReader
+from loomlog.services.families.opening import CredentialWriter, RunEncryption
 from loomlog.services.families.webhook import limits
 from loomlog.services.families.webhook.bodies import BodyInvalid, parse_body
 from loomlog.services.families.webhook.decide import CHANNEL, SPAWN
@@ -41,7 +41,6 @@ from loomlog.services.families.webhook.verdicts import (
     REJECTED_MAPPING,
     UNRESOLVABLE_SECRET,
 )
-from loomlog.services.runtime.content.encryption import ContentEncryption
 
 
 class DeliveryRefused(Exception):
@@ -50,12 +49,6 @@ class DeliveryRefused(Exception):
     def __init__(self, verdict: str, message: str) -> None:
         super().__init__(message)
         self.verdict = verdict
-
-
-class CredentialWriter(Protocol):
-    """Protocol of loomlog.connectors.storage.run_credentials.RunCredentials. Raises ConnectorError."""
-
-    async def put(self, tenant: str, run_id: str, credentials: Mapping[str, str]) -> None: ...
 
 
 class Delivery(Value, frozen=True, kw_only=True):
@@ -73,7 +66,7 @@ class DeliveryBuilder:
         self,
         *,
         blobs: Blobs,
-        encryption: ContentEncryption,
+        encryption: RunEncryption,
         secrets: SecretRegistry,
         channel_value_bytes: int,
         credentials: CredentialWriter | None,
