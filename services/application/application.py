@@ -600,7 +600,8 @@ class Application:
         scopes = scopes_of_run(tenant, agent, user_id)
         remembered = self._memory.store.written_positions(scopes) if self._memory is not None else ()
         declared = self._channels.declared.written_positions(tenant) if self._channels is not None else ()
-        read = (self.accounts.limits_position(), *replicated)
+        stored = self.directory.credential_positions(tenant) if self.directory is not None else ()
+        read = (self.accounts.limits_position(), *stored, *replicated)
         return (*(position for position in read if position), *known, *remembered, *declared)
 
     async def _started_at_ms(self, tenant: str, run_id: str) -> int | None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from loomlog.connectors.errors import ConnectorError
 from loomlog.schemas.generated.values import TenantQuota
+from loomlog.schemas.position import Position
 from loomlog.services.core.families import aggregate_id, installation_aggregate
 from loomlog.services.core.refusals import Refused
 from loomlog.services.families.identity.state import (
@@ -68,6 +69,8 @@ class Directory:
         """Subjects of isolated tokens that belong to no user, by tenant: what they have made stays theirs."""
         self._quotas: dict[str, dict[str, TenantQuota]] = {}
         self._credentials: dict[str, dict[str, Credential]] = {}
+        self._credential_offsets: dict[str, dict[int, int]] = {}
+        """By tenant: offset of the last change of credentials that was read in each partition."""
         replicas.on_fold(NAME, self._fold)
 
     # --- callers -----------------------------------------------------------------------------------------------------
@@ -149,6 +152,14 @@ class Directory:
         """Return what is known of the credentials of a tenant, by `entry_key` of scope, id and name."""
         return self._credentials.get(tenant, {})
 
+    def credential_positions(self, tenant: str) -> tuple[str, ...]:
+        """Return what the owner of a run must have read so that it knows the credentials that are known here."""
+        offsets = self._credential_offsets.get(tenant, {})
+        return tuple(
+            str(Position(topic=self._replicas.topic, partition=partition, offset=offset))
+            for partition, offset in offsets.items()
+        )
+
     def tenants(self) -> set[str]:
         """Return the tenants that have tokens, users, quotas or credentials."""
         of_entries = {one for table in (self._users, self._quotas, self._credentials) for one in table if table[one]}
@@ -192,6 +203,10 @@ class Directory:
         )
         for table, old, new in tables:
             _replace_entries(table, state.tenant, old, new)
+        if state.credentials != before.credentials:
+            changed, offsets = self._replicas.position(aggregate), self._credential_offsets.setdefault(state.tenant, {})
+            position = Position.parse(changed)
+            offsets[position.partition] = max(position.offset, offsets.get(position.partition, 0))
 
 
 def _replace_entries(

@@ -11,6 +11,7 @@ import pytest_asyncio
 from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.storage.request_keys import MemoryRequestKeys
 from loomlog.connectors.storage.stored_credentials import MemoryStoredCredentialRows, StoredCredentials
+from loomlog.schemas.position import Position
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.families.identity.credentials import LEFT_OVER_MS, CredentialReader, rewrap
 from loomlog.services.families.identity.limits import CREDENTIAL_BYTES_MAX
@@ -71,6 +72,19 @@ async def test_a_value_is_used_and_never_read_back(here: Here) -> None:
         VALUE.encode() in (one.value or b"") for log in here.served.world.log.records.values() for one in log
     )
     assert await here.value() == VALUE
+
+
+async def test_a_run_that_is_started_after_a_change_is_decided_by_an_owner_that_has_read_it(here: Here) -> None:
+    changed = []
+    for name in ("one", "two", "three"):
+        answer = await here.ask("create", name=name, value=VALUE)
+        changed.append(answer.headers["x-loomlog-position"])
+    changed.append((await here.ask("delete", name="two")).headers["x-loomlog-position"])
+    await here.served.run(caller=ACME)
+    newest = {position.rpartition(":")[0]: position for position in sorted(changed, key=_place)}
+    assert set(newest.values()) <= set(here.served.world.commands()[-1].after)
+    await here.served.run(caller=GLOBEX)
+    assert not set(changed) & set(here.served.world.commands()[-1].after)
 
 
 async def test_a_new_value_replaces_the_old_one_and_its_row(here: Here) -> None:
@@ -151,3 +165,8 @@ async def test_a_row_that_no_event_names_is_deleted_later_and_others_are_encrypt
     answer = await here.served.client(ADMIN_CALLER).post(f"{ROUTE}/rewrap", json={})
     assert answer.json() == {"rewrapped": 1, "deleted": 0}
     assert await here.value() == VALUE
+
+
+def _place(position: str) -> tuple[int, int]:
+    parsed = Position.parse(position)
+    return parsed.partition, parsed.offset
