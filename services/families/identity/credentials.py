@@ -4,14 +4,21 @@ A row is written before the event that names it, and versions that no event name
 process that dies in between leaves a sealed row that is not used; `rewrap` deletes those. A value is looked up where it
 is used: that of the agent goes before that of the user, and that before the tenant's.
 
+A reference that names nothing here may name what another process has just stored, and a row that is gone what another
+has just replaced: this process then reads what there is in the log, and looks once more.
+
 Before: credential_handlers.py; the runtime for headers, keys and runs. After: connectors/storage/stored_credentials.py.
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import ClassVar
 
+from loomlog.connectors.errors import Permanent
 from loomlog.connectors.storage.stored_credentials import CredentialKey, SealedCredential, StoredCredentials
-from loomlog.schemas.records import Value
+from loomlog.connectors.tools.references import STORED
+from loomlog.schemas.records import Secretive, Value
 from loomlog.services.families.identity.directory import Directory
 from loomlog.services.families.identity.state import Credential, entry_key
 
@@ -19,14 +26,38 @@ CACHE_MAX = 10_000
 """Values that a process keeps; the least recently used are dropped and read again."""
 LEFT_OVER_MS = 3_600_000
 """Age after which a row that no event names was left over. Versions are times."""
-PREFIX = "$cred:"
+
+
+class CredentialUser(Value, frozen=True, kw_only=True):
+    """Who uses a credential: a run, or what starts one."""
+
+    tenant: str
+    user: str = ""
+    agent: str = ""
 
 
 class NamedCredential(Value, frozen=True, kw_only=True):
-    """The credential that a reference means."""
+    """The credential that a name means."""
 
     key: CredentialKey
     credential: Credential
+
+
+class CredentialValue(Secretive, frozen=True, kw_only=True):
+    """The value of a credential at one time."""
+
+    SECRETS: ClassVar[frozenset[str]] = frozenset({"value"})
+
+    named: NamedCredential
+    value: str
+
+
+class CredentialMissing(Permanent):
+    """There is no credential of that name."""
+
+    def __init__(self, reference: str) -> None:
+        text = f"{reference} names no stored credential of the agent, the user or the tenant: store it, or correct it"
+        super().__init__(text, kind="not_found")
 
 
 class CredentialReader:
@@ -37,42 +68,80 @@ class CredentialReader:
         self._directory = directory
         self._cache: OrderedDict[tuple[CredentialKey, int], str] = OrderedDict()
 
-    def find(self, tenant: str, name: str, *, user: str = "", agent: str = "") -> NamedCredential | None:
-        """Return the credential of a name for a run; None when there is none."""
-        known = self._directory.credentials(tenant)
-        for scope, scope_id in (("agent", agent), ("user", user), ("tenant", "")):
+    def find(self, name: str, user: CredentialUser) -> NamedCredential | None:
+        """Return the credential of a name, as far as this process has read; None when there is none."""
+        known = self._directory.credentials(user.tenant)
+        for scope, scope_id in _owners(user):
             credential = known.get(entry_key(scope, scope_id, name))
-            if credential is not None and (scope_id or scope == "tenant"):
-                key = CredentialKey(tenant=tenant, scope=scope, scope_id=scope_id, name=name)
+            if credential is not None:
+                key = CredentialKey(tenant=user.tenant, scope=scope, scope_id=scope_id, name=name)
                 return NamedCredential(key=key, credential=credential)
         return None
 
-    async def value(self, named: NamedCredential) -> str:
-        """Return the value of a credential; empty when it is gone meanwhile. Raises ConnectorError."""
+    async def resolve(self, reference: str, user: CredentialUser) -> CredentialValue:
+        """Return the value that a reference like $cred:git means now.
+
+        Raises CredentialMissing, other Permanent errors where it cannot be had, and Transient. No error says a value.
+        """
+        match = STORED.fullmatch(reference)
+        if match is None:
+            raise Permanent(f"{reference[:80]!r} is no reference to a credential: expected $cred:name", kind="invalid")
+        named = self.find(match["name"], user)
+        if named is None:
+            await self._catch_up(match["name"], user)
+            named = self.find(match["name"], user)
+        if named is None:
+            raise CredentialMissing(reference)
+        return await self.read(named, user)
+
+    async def resolve_all(self, references: Mapping[str, str], user: CredentialUser) -> dict[str, str]:
+        """Return the values of references by the names that they are given. Raises as `resolve` does."""
+        return {name: (await self.resolve(reference, user)).value for name, reference in references.items()}
+
+    async def resolve_known(self, references: Iterable[str], user: CredentialUser) -> dict[str, CredentialValue]:
+        """Return the values of references by them, without those that name nothing. Raises as `resolve` does."""
+        found = {}
+        for reference in references:
+            with suppress(CredentialMissing):
+                found[reference] = await self.resolve(reference, user)
+        return found
+
+    async def read(self, named: NamedCredential, user: CredentialUser) -> CredentialValue:
+        """Return the value of a credential, or of what has replaced it meanwhile. Raises Permanent and Transient."""
+        value = await self._stored_value(named)
+        if value is None:
+            await self._catch_up(named.key.name, user)
+            newer = self.find(named.key.name, user)
+            if newer is not None and newer != named:
+                named, value = newer, await self._stored_value(newer)
+        if not value:
+            text = f"the value of the stored credential {named.key.name} is gone; store it again"
+            raise Permanent(text, kind="refused")
+        return CredentialValue(named=named, value=value)
+
+    async def _catch_up(self, name: str, user: CredentialUser) -> None:
+        shards = [("credential", scope, scope_id, name) for scope, scope_id in _owners(user)]
+        await self._directory.catch_up(user.tenant, shards)
+
+    async def _stored_value(self, named: NamedCredential) -> str | None:
+        """Return the value of the row of a version; None when it is gone. Raises ConnectorError."""
         place = (named.key, named.credential.version)
         value = self._cache.get(place)
-        if value is None and self.store is not None:
+        if value is not None:
+            self._cache.move_to_end(place)
+        elif self.store is not None:
             value = await self.store.get(*place)
             if value is not None:
                 self._cache[place] = value
                 if len(self._cache) > CACHE_MAX:
                     self._cache.popitem(last=False)
-        elif value is not None:
-            self._cache.move_to_end(place)
-        return value or ""
+        return value
 
-    async def values(
-        self, tenant: str, references: Mapping[str, str], *, user: str = "", agent: str = ""
-    ) -> dict[str, str]:
-        """Return the values of references like $cred:git, by the names that they are given; without those that are not
-        stored. Raises ConnectorError.
-        """
-        read: dict[str, str] = {}
-        for name, reference in references.items():
-            named = self.find(tenant, reference.removeprefix(PREFIX), user=user, agent=agent)
-            if named is not None and (value := await self.value(named)):
-                read[name] = value
-        return read
+
+def _owners(user: CredentialUser) -> list[tuple[str, str]]:
+    """Return scope and id of those whose credentials count, the first that has one wins."""
+    of_run = [("agent", user.agent), ("user", user.user)]
+    return [*((scope, scope_id) for scope, scope_id in of_run if scope_id), ("tenant", "")]
 
 
 async def rewrap(store: StoredCredentials, directory: Directory, *, now_ms: int) -> tuple[int, int]:

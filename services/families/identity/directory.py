@@ -8,13 +8,14 @@ Before: services/stream/entities/replicas.py folds. After: services/application/
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from loomlog.connectors.errors import ConnectorError
+from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.schemas.generated.values import TenantQuota
 from loomlog.schemas.position import Position
-from loomlog.services.core.families import aggregate_id, installation_aggregate
+from loomlog.services.core.families import aggregate_id, aggregate_key, installation_aggregate
 from loomlog.services.core.refusals import Refused
 from loomlog.services.families.identity.state import (
     ISOLATED,
@@ -33,6 +34,8 @@ SILENCE_S = 10.0
 """Seconds without an answer of the partitions after which minted tokens are not answered for."""
 ASK_EVERY_S = 2.0
 """How often the ends of the partitions are asked for."""
+CATCH_UP_S = 5.0
+"""Seconds in which a process has read what is in the log now; it is milliseconds unless the log is away."""
 RETRY_AFTER_S = 2
 NO_QUOTA = TenantQuota()
 NOTHING = Identity()
@@ -166,6 +169,12 @@ class Directory:
         return of_entries | {one.tenant for one in self._by_id.values()}
 
     # --- reading -----------------------------------------------------------------------------------------------------
+
+    async def catch_up(self, tenant: str, shards: Iterable[Sequence[str]]) -> None:
+        """Read all that is in the log now about what is decided in these shards (`shard_of`). Raises Transient."""
+        names = {aggregate_id(NAME, tenant, shard_of(*parts)) for parts in shards}
+        for partition in {partition_of(aggregate_key(name), self._replicas.partitions) for name in names}:
+            await self._replicas.caught_up(partition, timeout_s=CATCH_UP_S)
 
     async def listen(self, end_offsets: Callable[[], Awaitable[Mapping[int, int]]]) -> None:
         """Ask for the ends of the partitions until cancelled, and note when everything up to them was read."""

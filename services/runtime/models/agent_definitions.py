@@ -40,7 +40,7 @@ from loomlog.services.core.run.limits import CONCURRENT_CHILDREN_DEFAULT, FALLBA
 from loomlog.services.core.run.subagents.children import INHERITED_VOLUMES
 from loomlog.services.core.run.turns.fallback import OPERATOR_KEY_RESTRICTED
 from loomlog.services.families.definition.table import FILE, SHARED, DefinitionTable, Resolved
-from loomlog.services.families.identity.credentials import CredentialReader
+from loomlog.services.families.identity.credentials import CredentialReader, CredentialUser
 from loomlog.services.runtime.models.approval_policies import ApprovalPolicies
 from loomlog.services.runtime.run.definition_overrides import intersect_grants, output_fields
 from loomlog.services.stream.entities.reads import PositionNotRead
@@ -160,7 +160,8 @@ class AgentDefinitions:
         # A run may bring any number of other credentials.
         own = self._all_key_names.intersection(credentials) if credentials else NO_KEYS
         if self.stored is not None:
-            own |= {name for name in self._all_key_names if self.stored.find(tenant, name, agent=agent) is not None}
+            user = CredentialUser(tenant=tenant, agent=agent)
+            own |= {name for name in self._all_key_names if self.stored.find(name, user) is not None}
         source = self._find_source(agent, tenant, def_id)
         if isinstance(source, CommandRefusal):
             return source

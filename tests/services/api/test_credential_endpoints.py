@@ -13,7 +13,13 @@ from loomlog.connectors.storage.request_keys import MemoryRequestKeys
 from loomlog.connectors.storage.stored_credentials import MemoryStoredCredentialRows, StoredCredentials
 from loomlog.schemas.position import Position
 from loomlog.services.core.access.decide import Caller
-from loomlog.services.families.identity.credentials import LEFT_OVER_MS, CredentialReader, rewrap
+from loomlog.services.families.identity.credentials import (
+    LEFT_OVER_MS,
+    CredentialMissing,
+    CredentialReader,
+    CredentialUser,
+    rewrap,
+)
 from loomlog.services.families.identity.limits import CREDENTIAL_BYTES_MAX
 from loomlog.services.families.identity.services import IdentityOptions
 from tests.services.api.serving import Served, served
@@ -48,7 +54,10 @@ class Here:
         return row
 
     async def value(self, name: str = "git", **whose: str) -> str:
-        return (await self.reader.values("acme", {"x": f"$cred:{name}"}, **whose)).get("x", "")
+        try:
+            return (await self.reader.resolve(f"$cred:{name}", CredentialUser(tenant="acme", **whose))).value
+        except CredentialMissing:
+            return ""
 
 
 @pytest_asyncio.fixture(loop_scope="session")
