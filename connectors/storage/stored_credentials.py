@@ -50,6 +50,10 @@ class StoredCredentialRows(Protocol):
 
     async def put(self, row: SealedCredential) -> None: ...
     async def get(self, key: CredentialKey, version: int) -> bytes | None: ...
+    async def newest(self, key: CredentialKey) -> int:
+        """Return the newest version that has a row, whether the log names it or not; 0: there is none."""
+        ...
+
     async def delete(self, key: CredentialKey, *, below: int) -> None:
         """Delete the versions below one."""
         ...
@@ -134,6 +138,11 @@ class PostgresStoredCredentialRows:
         rows = await self._table.read(statement, (*_values(key), version))
         return bytes(rows[0][0]) if rows else None
 
+    async def newest(self, key: CredentialKey) -> int:
+        statement = sql.SQL("SELECT max(version) FROM {} WHERE (tenant, scope, scope_id, name) = (%s, %s, %s, %s)")
+        rows = await self._table.read(statement, _values(key))
+        return rows[0][0] or 0 if rows else 0
+
     async def delete(self, key: CredentialKey, *, below: int) -> None:
         await self._table.read(
             sql.SQL("DELETE FROM {} WHERE (tenant, scope, scope_id, name) = (%s, %s, %s, %s) AND version < %s"),
@@ -185,6 +194,9 @@ class MemoryStoredCredentialRows:
 
     async def get(self, key: CredentialKey, version: int) -> bytes | None:
         return self.rows.get((key, version))
+
+    async def newest(self, key: CredentialKey) -> int:
+        return max((version for known, version in self.rows if known == key), default=0)
 
     async def delete(self, key: CredentialKey, *, below: int) -> None:
         for known, version in list(self.rows):

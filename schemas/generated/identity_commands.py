@@ -93,6 +93,8 @@ class NoteCredential(Record, frozen=True, kw_only=True):
     """Where the value is, outside of loomlog; empty: it is stored here."""
     expires_at_ms: int = 0
     """When it should be replaced, UTC milliseconds; 0: never."""
+    replaces: int = 0
+    """Version that must be the current one; 0: whichever is."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -103,6 +105,7 @@ class NoteCredential(Record, frozen=True, kw_only=True):
             "version": self.version,
             "reference": self.reference,
             "expires_at_ms": self.expires_at_ms,
+            "replaces": self.replaces,
         }
 
     @classmethod
@@ -115,6 +118,7 @@ class NoteCredential(Record, frozen=True, kw_only=True):
             version=value["version"],
             reference=value["reference"],
             expires_at_ms=value["expires_at_ms"],
+            replaces=value["replaces"],
         )
 
 

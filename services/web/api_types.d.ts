@@ -651,7 +651,8 @@ declare namespace Api {
     scope?: "agent" | "tenant" | "user";
     scope_id?: string;
     value?: string;
-    backend?: "inline";
+    backend?: string;
+    reference?: string;
     expires_at?: string | null;
   }
   interface CredentialRemoved {
@@ -663,6 +664,7 @@ declare namespace Api {
     name: string;
     scope: string;
     backend: string;
+    reference?: string;
     created_at: string;
     updated_at: string;
     scope_id?: string;

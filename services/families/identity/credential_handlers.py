@@ -8,6 +8,10 @@ from typing import Any
 
 from msgspec import UNSET
 
+from loomlog.connectors.configuration.credential_block import GITHUB_APP, INLINE, OAUTH
+from loomlog.connectors.credentials.github_apps import parse_app
+from loomlog.connectors.credentials.oauth_tokens import parse_token
+from loomlog.connectors.errors import Permanent
 from loomlog.connectors.storage.stored_credentials import CredentialKey, StoredCredentials
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.generated.identity_commands import NoteCredential
@@ -16,13 +20,12 @@ from loomlog.services.core.operations import Answer, Call, Handlers, NoInput
 from loomlog.services.core.refusals import Refused
 from loomlog.services.core.times import parse_time_ms
 from loomlog.services.families.identity import api, limits
-from loomlog.services.families.identity.credentials import CredentialReader, rewrap
+from loomlog.services.families.identity.credentials import SEALED_BACKENDS, CredentialReader, rewrap
 from loomlog.services.families.identity.directory import Directory
 from loomlog.services.families.identity.state import Credential, entry_key
 from loomlog.services.families.installation import InstallationCommands
 
 ROUTE = "POST /v1/_credentialdef"
-INLINE = "inline"
 EXPIRED = "it should have been replaced by now"
 
 
@@ -54,34 +57,40 @@ class CredentialHandlers:
 
     async def create(self, call: Call[api.CredentialCreate]) -> Answer[api.CredentialRow]:
         """Store a value."""
-        asked, store, key = call.input, self._require_store(), _key(call)
-        _require_value(asked.value)
+        asked, key = call.input, _key(call)
+        self._check_value(asked, key.tenant)
+        store = self._require_store() if asked.value else None
         before, known = self._find(key), self._directory.credentials(key.tenant)
         if before is None and len(known) >= limits.CREDENTIALS_PER_TENANT_MAX:
             text = f"the tenant has {limits.CREDENTIALS_PER_TENANT_MAX} credentials: remove one first"
             raise Refused("too_many", text)
         expires_at_ms = parse_time_ms("expires_at", asked.expires_at) if asked.expires_at else 0
         version = max(self._clock_ms(), 1 if before is None else before.version + 1)
-        await store.put(key, version, asked.value)
+        if store is not None:
+            await store.put(key, version, asked.value)
         command = NoteCredential(
             envelope=call.envelope(),
             scope=key.scope,
             scope_id=key.scope_id,
             name=key.name,
             version=version,
+            reference="" if asked.backend == INLINE else f"{asked.backend}:{asked.reference}",
             expires_at_ms=expires_at_ms,
         )
+        rows = None if self._reader.store is None else self._reader.store.rows
         try:
             answer = await self._commands.send(command, status_route=ROUTE)
         except Refused:
-            await store.rows.delete_version(key, version)
+            if rows is not None:
+                await rows.delete_version(key, version)
             raise
         event = answer.events[-1]
         assert isinstance(event, CredentialNoted), event
-        # A repeated request has the version of the first one, whose row is there.
-        await store.rows.delete(key, below=event.version)
-        if event.version != version:
-            await store.rows.delete_version(key, version)
+        if rows is not None:
+            # A repeated request has the version of the first one, whose row is there.
+            await rows.delete(key, below=event.version)
+            if event.version != version:
+                await rows.delete_version(key, version)
         noted = self._find(key) or _noted(event, self._clock_ms())
         return Answer(value=self._row(noted), positions=(answer.position,))
 
@@ -120,6 +129,23 @@ class CredentialHandlers:
         wrapped, deleted = await rewrap(self._require_store(), self._directory, now_ms=self._clock_ms())
         return Answer(value=api.CredentialsRewrapped(rewrapped=wrapped, deleted=deleted))
 
+    def _check_value(self, asked: api.CredentialCreate, tenant: str) -> None:
+        """Raise Refused for a value or a reference that could not be used."""
+        is_sealed = asked.backend in SEALED_BACKENDS
+        if is_sealed is bool(asked.reference) or is_sealed is not bool(asked.value):
+            expected = "value, and no reference" if is_sealed else "reference, and no value"
+            raise Refused("bad_request", f"backend {asked.backend}: expected {expected}")
+        _require_value(asked.value)
+        try:
+            if asked.backend == OAUTH:
+                parse_token(asked.value)
+            elif asked.backend == GITHUB_APP:
+                parse_app(asked.value)
+            elif not is_sealed:
+                self._reader.stores.require(tenant, asked.backend, asked.reference)
+        except Permanent as error:
+            raise Refused("bad_request", f"{'value' if is_sealed else 'reference'}: {error}") from error
+
     def _find(self, key: CredentialKey) -> Credential | None:
         return self._directory.credentials(key.tenant).get(entry_key(key.scope, key.scope_id, key.name))
 
@@ -131,10 +157,12 @@ class CredentialHandlers:
 
     def _row(self, credential: Credential) -> api.CredentialRow:
         ends = credential.expires_at_ms
+        backend, _, locator = (credential.reference or INLINE).partition(":")
         return api.CredentialRow(
             name=credential.name,
             scope=credential.scope,
-            backend=INLINE,
+            backend=backend,
+            reference=locator or UNSET,
             created_at=format_rfc3339(credential.created_at_ms),
             updated_at=format_rfc3339(credential.updated_at_ms),
             scope_id=credential.scope_id or UNSET,

@@ -307,6 +307,8 @@ def _note_credential(state: Identity, command: NoteCredential, at: At) -> Sequen
     if problem or command.version < 0:
         return [_refused("bad_request", problem or "version: expected 0 or more")]
     before = state.credentials.get(entry_key(command.scope, command.scope_id, command.name))
+    if command.replaces and (before is None or before.version != command.replaces):
+        return [_refused("revision_conflict", f"{command.name} has not the version {command.replaces} any more")]
     if before is None and not command.version:
         return ()
     if before is not None and 0 < command.version <= before.version:

@@ -244,8 +244,8 @@ class McpServers:
     async def stored_values(self, server: Server, user: CredentialUser, *, root_run_id: str = "") -> RunValues:
         """Return the stored credentials of a request that no run makes. Raises Transient and Permanent."""
         references = stored_references(server.block.headers)
-        found = {} if self._credentials is None else await self._credentials.resolve_known(references, user)
-        values = {reference: one.value for reference, one in found.items()}
+        known = {} if self._credentials is None else await self._credentials.resolve_known(references, user)
+        values = {reference: one.value for reference, one in known.items()}
         return RunValues(root_run_id=root_run_id, tenant=server.tenant, credentials=values)
 
     # --- sessions ----------------------------------------------------------------------------------------------------

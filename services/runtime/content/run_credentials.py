@@ -81,8 +81,8 @@ class Credentials:
         values = await self._load_own(facts, tenant)
         needed = {}
         if self.stored is not None:
-            for reference, found in (await self.stored.resolve_known(stored, user_of(facts, tenant))).items():
-                needed[reference] = self._note_read(facts, found).value
+            for reference, one in (await self.stored.resolve_known(stored, user_of(facts, tenant))).items():
+                needed[reference] = self._note_read(facts, one).value
         read = self._read.get(root_of(facts), NO_VALUES)
         return {**values, **read, **needed} if read else values
 
@@ -94,16 +94,16 @@ class Credentials:
             return None
         return self._note_read(facts, await self.stored.read(named, user))
 
-    def _note_read(self, facts: RunFacts, found: CredentialValue) -> CredentialValue:
+    def _note_read(self, facts: RunFacts, credential: CredentialValue) -> CredentialValue:
         """Keep a value as long as the run's tree, whose results are masked."""
         read = self._read.setdefault(root_of(facts), {})
-        if found.value not in read.values():
+        if credential.value not in read.values():
             if len(read) >= READ_MAX:
                 del read[next(iter(read))]
-            read[f"read:{found.named.key.name}:{next(self._numbers)}"] = found.value
+            read[f"read:{credential.named.key.name}:{next(self._numbers)}"] = credential.value
         if len(self._read) > CACHE_MAX:
             self._read.popitem(last=False)
-        return found
+        return credential
 
     async def _load_own(self, facts: RunFacts, tenant: str) -> Mapping[str, str]:
         """Return the credentials that came with the request."""

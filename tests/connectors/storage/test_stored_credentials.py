@@ -59,6 +59,7 @@ async def test_rows_in_postgres(postgres: str, pg_schema: str) -> None:
         assert (await rows.get(GIT, 1), await rows.after(None)) == (None, [])
         for version in (1, 2, 3):
             await store.put(GIT, version, f"{VALUE}{version}")
+        assert (await rows.newest(GIT), await rows.newest(replace(GIT, name="none"))) == (3, 0)
         first = (await rows.after(None))[0]
         assert [row.version for row in await rows.after(first)] == [2, 3]
         await rows.delete(GIT, below=2)

@@ -8,6 +8,8 @@ import httpx
 import pytest
 import pytest_asyncio
 
+from loomlog.connectors.configuration.credential_block import CredentialStoreBlock
+from loomlog.connectors.credentials.outside_stores import OutsideStores
 from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.storage.request_keys import MemoryRequestKeys
 from loomlog.connectors.storage.stored_credentials import MemoryStoredCredentialRows, StoredCredentials
@@ -33,14 +35,14 @@ KEY = SecretKey(keys=(bytes(32),))
 class Here:
     """A served API, the sealed rows, and what a runtime reads."""
 
-    def __init__(self, made: Served, rows: MemoryStoredCredentialRows) -> None:
+    def __init__(self, made: Served, rows: MemoryStoredCredentialRows, stores: OutsideStores) -> None:
         self.served = made
         self.rows = rows
         self.store = StoredCredentials(rows, KEY)
         directory = made.service.application.directory
         assert directory is not None
         self.directory = directory
-        self.reader = CredentialReader(directory, self.store)
+        self.reader = CredentialReader(directory, self.store, stores=stores)
 
     async def ask(self, op: str, *, caller: Caller = ACME, key: str = "", **fields: Any) -> httpx.Response:
         headers = {"idempotency-key": key} if key else {}
@@ -63,9 +65,12 @@ class Here:
 @pytest_asyncio.fixture(loop_scope="session")
 async def here(tmp_path: Path) -> AsyncIterator[Here]:
     rows = MemoryStoredCredentialRows()
-    options = IdentityOptions(secret=KEY, rows=rows)
+    (tmp_path / "acme").mkdir()
+    (tmp_path / "acme" / "git").write_text("of a file\n")
+    folder = CredentialStoreBlock(type="file", tenants=("*",), prefix="{tenant}", directory=str(tmp_path))
+    options = IdentityOptions(secret=KEY, rows=rows, stores=OutsideStores({"files": folder}))
     async with served(tmp_path, family_options=[options], request_keys=MemoryRequestKeys()) as made:
-        yield Here(made, rows)
+        yield Here(made, rows, options.stores)
 
 
 async def test_a_value_is_used_and_never_read_back(here: Here) -> None:
@@ -94,6 +99,17 @@ async def test_a_run_that_is_started_after_a_change_is_decided_by_an_owner_that_
     assert set(newest.values()) <= set(here.served.world.commands()[-1].after)
     await here.served.run(caller=GLOBEX)
     assert not set(changed) & set(here.served.world.commands()[-1].after)
+
+
+async def test_a_reference_is_stored_and_its_value_is_not(here: Here) -> None:
+    await here.set()
+    answer = await here.ask("create", name="git", backend="files", reference="git")
+    assert answer.status_code == 200, answer.text
+    listed = (await here.ask("list")).json()["credentials"]
+    assert [(row["backend"], row["reference"]) for row in listed] == [("files", "git")]
+    assert here.rows.rows == {}
+    assert await here.value() == "of a file"
+    assert (await here.ask("delete", name="git")).json()["deleted"] is True
 
 
 async def test_a_new_value_replaces_the_old_one_and_its_row(here: Here) -> None:
@@ -143,7 +159,13 @@ async def test_credentials_are_those_of_the_own_tenant_and_not_for_isolated_user
         ({"scope": "planet"}, "scope"),
         ({"scope_id": "ada"}, "scope_id"),
         ({"scope": "agent"}, "scope_id"),
-        ({"backend": "vault"}, "backend"),
+        ({"backend": "vault"}, "backend vault: expected reference, and no value"),
+        ({"backend": "vault", "value": "", "reference": "a"}, "no store 'vault' for the tenant acme"),
+        ({"backend": "files", "value": "", "reference": "../a"}, "reference: expected path/to/secret"),
+        ({"backend": "env", "value": "", "reference": "HOME"}, "reference: HOME is not set, or the tenant acme"),
+        ({"reference": "a"}, "backend inline: expected value, and no reference"),
+        ({"backend": "oauth"}, "value: expected a JSON object with the fields token_url"),
+        ({"backend": "github_app"}, "value: expected a JSON object with app_id"),
         ({"expires_at": "soon"}, "expires_at"),
         ({"secret": "x"}, "secret"),
     ],

@@ -24,7 +24,7 @@ async def test_what_another_process_has_just_stored_or_replaced_is_found() -> No
     [
         ("$cred:none", r"\$cred:none names no stored credential of the agent, the user or the tenant"),
         ("git", "'git' is no reference to a credential"),
-        ("$cred:gone", "the value of the stored credential gone is gone; store it again"),
+        ("$cred:gone", r"\$cred:gone: the value of the stored credential is gone; store it again"),
     ],
 )
 async def test_what_cannot_be_had_is_named(reference: str, error: str) -> None:
