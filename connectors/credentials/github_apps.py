@@ -72,8 +72,8 @@ async def installation_token(
     """Return a new token. Raises Permanent and Transient."""
     now = int(now_s())
     claims = {"iat": now - BACKDATED_S, "exp": now + JWT_S, "iss": str(app.app_id)}
-    wanted: Mapping[str, Any] = {"repositories": app.repositories, "permissions": app.permissions}
-    body = {name: value for name, value in wanted.items() if value}
+    chosen: Mapping[str, Any] = {"repositories": app.repositories, "permissions": app.permissions}
+    body = {name: value for name, value in chosen.items() if value}
     answer = await requests.send(
         "POST",
         f"{app.api_url.rstrip('/')}/app/installations/{app.installation_id}/access_tokens",

@@ -60,6 +60,10 @@ class StoredCredentialRows(Protocol):
 
     async def delete_version(self, key: CredentialKey, version: int) -> None: ...
 
+    async def delete_owned(self, tenant: str, scope: str, scope_id: str | None) -> None:
+        """Delete all rows of an owner; None: of each of that scope."""
+        ...
+
     async def after(self, last: SealedCredential | None) -> Sequence[SealedCredential]:
         """Return some rows after one, in an order of their own; none after the last."""
         ...
@@ -155,6 +159,12 @@ class PostgresStoredCredentialRows:
             (*_values(key), version),
         )
 
+    async def delete_owned(self, tenant: str, scope: str, scope_id: str | None) -> None:
+        await self._table.read(
+            sql.SQL("DELETE FROM {} WHERE tenant = %s AND scope = %s AND scope_id = coalesce(%s, scope_id)"),
+            (tenant, scope, scope_id),
+        )
+
     async def after(self, last: SealedCredential | None) -> Sequence[SealedCredential]:
         statement = sql.SQL(
             "SELECT tenant, scope, scope_id, name, version, sealed FROM {} "
@@ -205,6 +215,11 @@ class MemoryStoredCredentialRows:
 
     async def delete_version(self, key: CredentialKey, version: int) -> None:
         self.rows.pop((key, version), None)
+
+    async def delete_owned(self, tenant: str, scope: str, scope_id: str | None) -> None:
+        for key, version in list(self.rows):
+            if (key.tenant, key.scope) == (tenant, scope) and scope_id in (None, key.scope_id):
+                del self.rows[key, version]
 
     async def after(self, last: SealedCredential | None) -> Sequence[SealedCredential]:
         start = None if last is None else (last.key, last.version)

@@ -214,7 +214,14 @@ class ScheduleCredentials:
 
         Raises Transient; the start of the run waits then.
         """
-        user = CredentialUser(tenant=tenant, user=start.user_id, agent=start.agent)
+        schedule = start.options.trigger.partition("/")[2]
+        user = CredentialUser(
+            tenant=tenant,
+            user=start.user_id,
+            agent=start.agent,
+            purpose=f"schedule {schedule}",
+            run_id=start.run_id,
+        )
         values = {}
         name = ""
         try:
@@ -228,7 +235,7 @@ class ScheduleCredentials:
             log.error("a schedule starts no run: %s: %s", name, error, extra=about(start.run_id, tenant))
             return NoteRunEnded(
                 envelope=FROM_OUTBOX,
-                name=start.options.trigger.partition("/")[2],
+                name=schedule,
                 run_id=start.run_id,
                 status=REFUSED,
                 code=NO_CREDENTIAL,

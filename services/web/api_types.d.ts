@@ -670,10 +670,21 @@ declare namespace Api {
     scope_id?: string;
     expires_at?: string;
     note?: string;
+    use_count?: number;
+    last_used_at?: string;
+    uses?: CredentialUseRow[];
   }
   interface CredentialRows {
     scope: string;
     credentials: CredentialRow[];
+  }
+  interface CredentialUseRow {
+    purpose: string;
+    agent?: string;
+    user?: string;
+    run_id?: string;
+    count: number;
+    last_used_at: string;
   }
   interface CredentialsRewrapped {
     rewrapped: number;
@@ -935,6 +946,7 @@ declare namespace Api {
     tenant: string;
     subject: string;
     known: boolean;
+    credentials?: SubjectCredential[];
     residue: Residue;
     tier3_residue: Residue;
     errors: string[];
@@ -2827,6 +2839,11 @@ declare namespace Api {
     a: ComparedStep | null;
     b: ComparedStep | null;
   }
+  interface SubjectCredential {
+    name: string;
+    scope: string;
+    scope_id: string;
+  }
   interface SubjectKey {
     key_id: string;
     made_at: string | null;
@@ -2841,6 +2858,7 @@ declare namespace Api {
     tenant: string;
     subject: string;
     known: boolean;
+    credentials?: SubjectCredential[];
     residue: Residue;
     tier3_residue: Residue;
     errors: string[];

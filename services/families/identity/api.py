@@ -325,6 +325,17 @@ class UserTokenRevoked(Output, frozen=True, kw_only=True):
     retired_at: Time
 
 
+class CredentialUseRow(Output, frozen=True, kw_only=True):
+    """What an agent and a user have used a credential for."""
+
+    purpose: Annotated[str, Meta(description="Such as `tool mcp__crm__find`, `model anthropic`, `schedule nightly`.")]
+    agent: str | UnsetType = UNSET
+    user: str | UnsetType = UNSET
+    run_id: Annotated[str, Meta(description="The last run with it: the root of its tree.")] | UnsetType = UNSET
+    count: Annotated[int, Meta(description="Number of uses.")]
+    last_used_at: Annotated[str, Meta(description="RFC 3339; a use is noted within a minute.")]
+
+
 class CredentialRow(Output, frozen=True, kw_only=True):
     """A credential without its value."""
 
@@ -337,6 +348,15 @@ class CredentialRow(Output, frozen=True, kw_only=True):
     scope_id: str | UnsetType = UNSET
     expires_at: Time | UnsetType = UNSET
     note: str | UnsetType = UNSET
+    use_count: Annotated[int, Meta(description="Number of uses, of all versions.")] | UnsetType = UNSET
+    last_used_at: Time | UnsetType = UNSET
+    uses: (
+        Annotated[
+            list[CredentialUseRow],
+            Meta(description="The last 20 by agent, user and purpose, newest first; not in lists."),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 class CredentialRows(Output, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from loomlog.connectors.configuration.credential_block import GITHUB_APP, INLINE, OAUTH
 from loomlog.connectors.credentials.github_apps import parse_app
@@ -20,12 +21,12 @@ from loomlog.services.core.operations import Answer, Call, Handlers, NoInput
 from loomlog.services.core.refusals import Refused
 from loomlog.services.core.times import parse_time_ms
 from loomlog.services.families.identity import api, limits
+from loomlog.services.families.identity.credential_removal import ROUTE, CredentialRemoval
 from loomlog.services.families.identity.credentials import SEALED_BACKENDS, CredentialReader, rewrap
 from loomlog.services.families.identity.directory import Directory
-from loomlog.services.families.identity.state import Credential, entry_key
+from loomlog.services.families.identity.state import Credential, UseOfCredential, entry_key
 from loomlog.services.families.installation import InstallationCommands
 
-ROUTE = "POST /v1/_credentialdef"
 EXPIRED = "it should have been replaced by now"
 
 
@@ -37,12 +38,14 @@ class CredentialHandlers:
         commands: InstallationCommands,
         directory: Directory,
         reader: CredentialReader,
+        removal: CredentialRemoval,
         *,
         clock_ms: Callable[[], int],
     ) -> None:
         self._commands = commands
         self._directory = directory
         self._reader = reader
+        self._removal = removal
         self._clock_ms = clock_ms
 
     def by_operation(self) -> Handlers:
@@ -100,7 +103,7 @@ class CredentialHandlers:
         named = self._find(key)
         if named is None:
             raise Refused("not_found", f"there is no credential {key.name} of this {key.scope}")
-        return Answer(value=self._row(named))
+        return Answer(value=replace(self._row(named), uses=[_use_row(one) for one in named.uses]))
 
     async def list(self, call: Call[api.CredentialsList]) -> Answer[api.CredentialRows]:
         """Return the credentials of a tenant, a user or an agent."""
@@ -110,19 +113,13 @@ class CredentialHandlers:
         return Answer(value=api.CredentialRows(scope=scope, credentials=rows))
 
     async def delete(self, call: Call[api.CredentialNamed]) -> Answer[api.CredentialRemoved]:
-        """Remove a credential: the event first, so that no version is named whose row is gone."""
+        """Remove a credential."""
         key = _key(call)
         named = self._find(key)
         removed = api.CredentialRemoved(name=key.name, scope=key.scope, deleted=named is not None)
         if named is None:
             return Answer(value=removed)
-        command = NoteCredential(
-            envelope=call.envelope(), scope=key.scope, scope_id=key.scope_id, name=key.name, version=0
-        )
-        answer = await self._commands.send(command, status_route=ROUTE)
-        if self._reader.store is not None:
-            await self._reader.store.rows.delete(key, below=named.version + 1)
-        return Answer(value=removed, positions=(answer.position,))
+        return Answer(value=removed, positions=(await self._removal.remove(key, named.version, call.envelope()),))
 
     async def rewrap(self, call: Call[NoInput]) -> Answer[api.CredentialsRewrapped]:
         """Encrypt all values under the current key."""
@@ -168,7 +165,20 @@ class CredentialHandlers:
             scope_id=credential.scope_id or UNSET,
             expires_at=format_rfc3339(ends) if ends else UNSET,
             note=EXPIRED if 0 < ends <= self._clock_ms() else UNSET,
+            use_count=credential.use_count or UNSET,
+            last_used_at=format_rfc3339(credential.uses[0].at_ms) if credential.uses else UNSET,
         )
+
+
+def _use_row(use: UseOfCredential) -> api.CredentialUseRow:
+    return api.CredentialUseRow(
+        purpose=use.purpose,
+        agent=use.agent or UNSET,
+        user=use.user or UNSET,
+        run_id=use.run_id or UNSET,
+        count=use.count,
+        last_used_at=format_rfc3339(use.at_ms),
+    )
 
 
 def _scope_id(call: Call[Any]) -> str:

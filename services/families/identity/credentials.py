@@ -30,6 +30,7 @@ from loomlog.connectors.errors import ConnectorError, Permanent
 from loomlog.connectors.storage.stored_credentials import CredentialKey, SealedCredential, StoredCredentials
 from loomlog.connectors.tools.references import STORED
 from loomlog.schemas.records import Secretive, Value
+from loomlog.services.families.identity.credential_uses import CredentialUses, UseKey
 from loomlog.services.families.identity.directory import Directory
 from loomlog.services.families.identity.renewals import Renewals
 from loomlog.services.families.identity.state import Credential, entry_key
@@ -50,6 +51,10 @@ class CredentialUser(Value, frozen=True, kw_only=True):
     tenant: str
     user: str = ""
     agent: str = ""
+    purpose: str = ""
+    """What for, such as `tool mcp__crm__find`; empty: the use is not noted."""
+    run_id: str = ""
+    """The run, or the root of its tree."""
 
 
 class NamedCredential(Value, frozen=True, kw_only=True):
@@ -87,6 +92,7 @@ class CredentialReader:
         stores: OutsideStores = NO_STORES,
         requests: JsonRequests | None = None,
         renewals: Renewals | None = None,
+        uses: CredentialUses | None = None,
         clock_s: Callable[[], float] = time.time,
     ) -> None:
         """`requests` reach the addresses that credentials name: those of GitHub and its kind."""
@@ -95,6 +101,7 @@ class CredentialReader:
         self._directory = directory
         self._requests = requests or JsonRequests()
         self._renewals = renewals
+        self._uses = uses
         self._clock_s = clock_s
         self._installation_tokens = ShortTokens(ahead_s=AHEAD_S, clock_s=clock_s)
         self._cache: OrderedDict[tuple[CredentialKey, int], str] = OrderedDict()
@@ -156,6 +163,7 @@ class CredentialReader:
         with _errors_of(f"$cred:{named.key.name}"):
             for _ in range(READS_MAX):
                 if value := await self._current_value(named):
+                    self._note_use(named, user)
                     return CredentialValue(named=named, value=value)
                 await self._catch_up(named.key.name, user)
                 newer = self.find(named.key.name, user)
@@ -163,6 +171,19 @@ class CredentialReader:
                     break
                 named = newer
             raise Permanent("the value of the stored credential is gone; store it again", kind="refused")
+
+    def _note_use(self, named: NamedCredential, user: CredentialUser) -> None:
+        if self._uses is not None and user.purpose:
+            key = UseKey(
+                tenant=named.key.tenant,
+                scope=named.key.scope,
+                scope_id=named.key.scope_id,
+                name=named.key.name,
+                purpose=user.purpose,
+                agent=user.agent,
+                user=user.user,
+            )
+            self._uses.note(key, named.credential.version, user.run_id)
 
     async def _current_value(self, named: NamedCredential) -> str | None:
         """Return the value of a version; None when another one counts, or it is gone. Raises ConnectorError."""

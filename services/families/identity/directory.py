@@ -212,10 +212,15 @@ class Directory:
         )
         for table, old, new in tables:
             _replace_entries(table, state.tenant, old, new)
-        if state.credentials != before.credentials:
+        if state.credentials is not before.credentials and _versions(state) != _versions(before):
             changed, offsets = self._replicas.position(aggregate), self._credential_offsets.setdefault(state.tenant, {})
             position = Position.parse(changed)
             offsets[position.partition] = max(position.offset, offsets.get(position.partition, 0))
+
+
+def _versions(state: Identity) -> dict[str, int]:
+    """Return the versions of credentials: a note of their use decides nothing about runs."""
+    return {key: one.version for key, one in state.credentials.items()}
 
 
 def _replace_entries(

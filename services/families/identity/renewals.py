@@ -113,7 +113,7 @@ class Renewals:
 
 
 def _command(key: CredentialKey, credential: Credential, version: int, now_ms: int) -> NoteCredential:
-    """Return the command that names a version, the same one whoever sends it."""
+    """Return the command that names a version, the same one from every process."""
     digest = hashed_token("renewal", "\n".join((key.tenant, key.scope, key.scope_id, key.name, str(version))))
     return NoteCredential(
         envelope=CommandEnvelope(

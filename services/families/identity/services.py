@@ -20,7 +20,9 @@ from loomlog.connectors.storage.stored_credentials import (
 from loomlog.connectors.tools.hosts import EXACT_PREFIX
 from loomlog.schemas.generated.identity_commands import NoteCredential
 from loomlog.services.core.refusals import Refused, Unavailable
-from loomlog.services.families.identity.credential_handlers import ROUTE, CredentialHandlers
+from loomlog.services.families.identity.credential_handlers import CredentialHandlers
+from loomlog.services.families.identity.credential_removal import ROUTE, CredentialRemoval
+from loomlog.services.families.identity.credential_uses import CredentialUses
 from loomlog.services.families.identity.credentials import CredentialReader
 from loomlog.services.families.identity.directory import Directory
 from loomlog.services.families.identity.handlers import IdentityHandlers
@@ -75,15 +77,24 @@ def open_family(context: FamilyContext) -> FamilyServices:
         commands, directory, decrypt=context.decrypt, grace_s=options.grace_s, clock_ms=context.clock_ms
     )
     store = None if options.secret is None else StoredCredentials(options.rows, options.secret)
+    uses = CredentialUses(context.commands, clock_ms=context.clock_ms)
     renewals = None
     if store is not None:
         renewals = Renewals(store, options.requests, partial(_note, commands), clock_ms=context.clock_ms)
-    reader = CredentialReader(directory, store, stores=options.stores, requests=options.requests, renewals=renewals)
-    of_credentials = CredentialHandlers(commands, directory, reader, clock_ms=context.clock_ms)
-    context.provide(directory, handlers, reader)
-    return FamilyServices(
-        handlers={**handlers.by_operation(), **of_credentials.by_operation()}, close=options.rows.close
+    reader = CredentialReader(
+        directory, store, stores=options.stores, requests=options.requests, renewals=renewals, uses=uses
     )
+    removal = CredentialRemoval(commands, directory, store, clock_ms=context.clock_ms)
+    of_credentials = CredentialHandlers(commands, directory, reader, removal, clock_ms=context.clock_ms)
+    context.provide(directory, handlers, reader, removal)
+    return FamilyServices(
+        handlers={**handlers.by_operation(), **of_credentials.by_operation()}, close=partial(_close, uses, options)
+    )
+
+
+async def _close(uses: CredentialUses, options: IdentityOptions) -> None:
+    await uses.close()
+    await options.rows.close()
 
 
 async def _note(commands: InstallationCommands, command: NoteCredential) -> bool:

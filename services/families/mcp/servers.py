@@ -194,7 +194,9 @@ class McpServers:
 
     async def ask_for_tools(self, server: Server) -> tuple[ToolList, str]:
         """Return a server's tools and the revision it speaks, and record nothing. Raises Transient and Permanent."""
-        values = await self.stored_values(server, CredentialUser(tenant=server.tenant))
+        values = await self.stored_values(
+            server, CredentialUser(tenant=server.tenant, purpose=f"list of {server.name}")
+        )
         with masked_errors(values.credentials):
             session = await self.session(server, values)
             listed = await session.list_tools(server.block.tools)

@@ -36,9 +36,11 @@ RETRY_S = 5.0
 NO_VALUES: Mapping[str, str] = {}
 
 
-def user_of(facts: RunFacts, tenant: str) -> CredentialUser:
+def user_of(facts: RunFacts, tenant: str, purpose: str) -> CredentialUser:
     """Return whom the credentials of a run are for."""
-    return CredentialUser(tenant=tenant, user=facts.user_id, agent=facts.definition.name)
+    return CredentialUser(
+        tenant=tenant, user=facts.user_id, agent=facts.definition.name, purpose=purpose, run_id=root_of(facts)
+    )
 
 
 class CredentialStore(Protocol):
@@ -72,23 +74,26 @@ class Credentials:
         if values:
             await self._store.put(tenant, run_id, values)
 
-    async def load_values(self, facts: RunFacts, tenant: str, stored: Collection[str] = ()) -> Mapping[str, str]:
+    async def load_values(
+        self, facts: RunFacts, tenant: str, stored: Collection[str] = (), purpose: str = ""
+    ) -> Mapping[str, str]:
         """Return the credentials of the run's tree by name, without those that are deleted. Raises ConnectorError.
 
         `stored`: references to stored credentials that are needed too; the values are by them. Those that name nothing
-        are left out. All that were read for the tree are among the values, so that they are masked.
+        are left out. All that were read for the tree are among the values, so that they are masked. `purpose`: what
+        the log says that they are used for.
         """
         values = await self._load_own(facts, tenant)
         needed = {}
         if self.stored is not None:
-            for reference, one in (await self.stored.resolve_known(stored, user_of(facts, tenant))).items():
+            for reference, one in (await self.stored.resolve_known(stored, user_of(facts, tenant, purpose))).items():
                 needed[reference] = self._note_read(facts, one).value
         read = self._read.get(root_of(facts), NO_VALUES)
         return {**values, **read, **needed} if read else values
 
-    async def read_stored(self, facts: RunFacts, tenant: str, name: str) -> CredentialValue | None:
+    async def read_stored(self, facts: RunFacts, tenant: str, name: str, purpose: str) -> CredentialValue | None:
         """Return the value of a stored credential; None: there is none. Raises ConnectorError."""
-        user = user_of(facts, tenant)
+        user = user_of(facts, tenant, purpose)
         named = None if self.stored is None else self.stored.find(name, user)
         if self.stored is None or named is None:
             return None

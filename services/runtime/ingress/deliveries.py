@@ -159,7 +159,13 @@ class DeliveryBuilder:
         self, definition: WebhookDefinition, submitted: SubmitDelivery, taken: Mapping[str, str], *, user: str
     ) -> Mapping[str, str]:
         block = definition.webhook
-        asks = CredentialUser(tenant=definition.tenant, user=user, agent=block.agent)
+        asks = CredentialUser(
+            tenant=definition.tenant,
+            user=user,
+            agent=block.agent,
+            purpose=f"webhook {definition.name}",
+            run_id=run_id_of(definition.aggregate, submitted.envelope.command_id),
+        )
         try:
             stored = await self._stored.resolve_all(block.user_credentials, asks)
             from_environment = environment_credentials(self._secrets, definition)

@@ -320,7 +320,7 @@ class ModelCalls:
         sources = [provider_keys.run_key_source(facts, values)]
         if provider.api_key_env and not values:
             try:
-                stored = await self._credentials.read_stored(facts, tenant, provider.api_key_env)
+                stored = await self._credentials.read_stored(facts, tenant, provider.api_key_env, f"model {name}")
             except Permanent as error:  # no fallback, as above
                 raise Permanent(f"{name}: {error}", kind="refused", status=error.status) from error
             if stored is not None:

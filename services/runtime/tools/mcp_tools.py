@@ -230,7 +230,13 @@ class HookToolCalls:
             raise Permanent(f"{call.tool[:80]} is not among the `tools` of {server.name}", kind="forbidden")
         if not isinstance(arguments, dict):
             return ToolResult(text="args: expected an object", is_error=True)
-        user = CredentialUser(tenant=call.tenant, user=call.user_id, agent=call.agent)
+        user = CredentialUser(
+            tenant=call.tenant,
+            user=call.user_id,
+            agent=call.agent,
+            purpose=f"hook {call.server}",
+            run_id=call.root_run_id,
+        )
         values = await self._servers.stored_values(server, user, root_run_id=call.root_run_id)
         timeout_s = server.block.timeout_seconds
         with masked_errors(values.credentials):

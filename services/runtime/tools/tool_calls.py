@@ -518,7 +518,7 @@ class ToolCalls:
         try:
             # Without the credentials the call is not made: an echo of one could not be masked.
             stored = tool.credential_references if isinstance(tool, UsesStoredCredentials) else ()
-            values = await self._credentials.load_values(facts, tenant, stored)
+            values = await self._credentials.load_values(facts, tenant, stored, f"tool {tool.name}")
             if values:
                 context = replace(context, credentials=values)
             async with self._call_slots.turn(tool, tenant, facts.user_id), asyncio.timeout(tool.timeout_s):

@@ -67,5 +67,12 @@ async def test_rows_in_postgres(postgres: str, pg_schema: str) -> None:
         assert [await store.get(GIT, version) for version in (2, 3)] == [f"{VALUE}2", f"{VALUE}3"]
         await rows.delete_version(GIT, 2)
         assert [row.version for row in await rows.after(None)] == [3]
+        for user in ("ada", "bob"):
+            await store.put(replace(GIT, scope="user", scope_id=user), 1, VALUE)
+        await rows.delete_owned("acme", "user", "ada")
+        assert [row.key.scope_id for row in await rows.after(None)] == ["", "bob"]
+        await rows.delete_owned("acme", "user", None)
+        await rows.delete_owned("globex", "tenant", None)
+        assert [row.key.scope for row in await rows.after(None)] == ["tenant"]
     finally:
         await rows.close()

@@ -1,5 +1,6 @@
 """Stored credentials over HTTP: never read back, found where they are used, gone when they are removed."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,14 @@ import pytest
 import pytest_asyncio
 
 from loomlog.connectors.configuration.credential_block import CredentialStoreBlock
-from loomlog.connectors.credentials.outside_stores import OutsideStores
+from loomlog.connectors.credentials.outside_stores import NO_STORES, OutsideStores
 from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.storage.request_keys import MemoryRequestKeys
 from loomlog.connectors.storage.stored_credentials import MemoryStoredCredentialRows, StoredCredentials
 from loomlog.schemas.position import Position
+from loomlog.schemas.records import replace
 from loomlog.services.core.access.decide import Caller
+from loomlog.services.families.identity.credential_uses import CredentialUses
 from loomlog.services.families.identity.credentials import (
     LEFT_OVER_MS,
     CredentialMissing,
@@ -101,6 +104,28 @@ async def test_a_run_that_is_started_after_a_change_is_decided_by_an_owner_that_
     assert not set(changed) & set(here.served.world.commands()[-1].after)
 
 
+async def test_it_is_shown_who_uses_a_credential_for_what(here: Here) -> None:
+    await here.set()
+    client = here.served.world.layer.entity_parts.client
+    uses = CredentialUses(client, clock_ms=lambda: 1, first_after_s=0.0)
+    reader = CredentialReader(here.directory, here.store, uses=uses)
+    for run_id in ("r_1", "r_2"):
+        user = CredentialUser(tenant="acme", user="ada", agent="helper", purpose="tool mcp__git__push", run_id=run_id)
+        assert (await reader.resolve("$cred:git", user)).value == VALUE
+    await uses.close()
+    async with asyncio.timeout(5.0):
+        while "uses" not in (shown := (await here.ask("get", name="git")).json()):
+            await asyncio.sleep(0)
+    (use,) = shown["uses"]
+    assert use.pop("last_used_at") == shown["last_used_at"]
+    assert use == {"purpose": "tool mcp__git__push", "agent": "helper", "user": "ada", "run_id": "r_2", "count": 2}
+    (listed,) = (await here.ask("list")).json()["credentials"]
+    assert (listed["use_count"], "uses" in listed) == (2, False)
+    positions = here.directory.credential_positions("acme")
+    await here.set("another")
+    assert positions != here.directory.credential_positions("acme")
+
+
 async def test_a_reference_is_stored_and_its_value_is_not(here: Here) -> None:
     await here.set()
     answer = await here.ask("create", name="git", backend="files", reference="git")
@@ -138,6 +163,35 @@ async def test_a_credential_that_is_removed_is_gone_with_its_row(here: Here) -> 
     assert (await here.ask("delete", name="git")).json()["deleted"] is False
     assert (await here.value(), here.rows.rows) == ("", {})
     assert (await here.ask("get", name="git")).status_code == 422
+
+
+async def test_an_erasure_takes_the_credentials_of_its_subject_along(tmp_path: Path) -> None:
+    rows = MemoryStoredCredentialRows()
+    async with served(tmp_path, encrypted=True, family_options=[IdentityOptions(secret=KEY, rows=rows)]) as made:
+        here = Here(made, rows, NO_STORES)
+        await here.set(scope="user", scope_id="ada")
+        await here.set(name="crm", scope="user", scope_id="ada", value="another")
+        await here.set(scope="user", scope_id="bob")
+        await here.set(scope="agent", scope_id="helper")
+        ((key, version), *_) = sorted(rows.rows)
+        left_over = replace(key, scope="user", scope_id="ada", name="died")
+        await here.store.put(left_over, version, "the process died before its event")
+        place = "/v1/_erasure?tenant=acme"
+        client = made.client()
+        for subject, known in (("ada", ["crm", "git"]), ("(tenant)", ["git"])):
+            report = (await client.get(f"{place}&subject={subject}")).json()
+            assert report["tier1_covered"]["counts"]["credentials"] == len(known)
+            dry = (await client.post(place, json={"subject": subject})).json()
+            assert [one["name"] for one in dry["credentials"]] == known
+            assert dry["known"] is True
+            body = {"subject": subject, "dry_run": False, "confirm": subject}
+            done = (await client.post(place, json=body)).json()
+            assert (done["deleted"]["credentials"], done["receipt"]["deleted"]["credentials"]) == (len(known),) * 2
+            assert done["incomplete"] == []
+            assert (await client.get(f"{place}&subject={subject}")).json()["credentials"] == []
+        assert [place[0].scope_id for place in rows.rows] == ["bob"]
+        assert await here.value(user="ada", agent="helper") == ""
+        assert await here.value(user="bob") == VALUE
 
 
 async def test_credentials_are_those_of_the_own_tenant_and_not_for_isolated_users(here: Here) -> None:
