@@ -13,7 +13,7 @@ from typing import Protocol
 from psycopg import sql
 
 from loomlog.connectors.crypto.installation_key import SecretDecryptionError, SecretKey
-from loomlog.connectors.errors import Permanent
+from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.storage.postgres import PostgresOptions
 from loomlog.connectors.storage.side_table import SideTable
 from loomlog.schemas.records import Value
@@ -48,7 +48,10 @@ class SealedCredential(Value, frozen=True, kw_only=True):
 class StoredCredentialRows(Protocol):
     """Storage of the encrypted bytes. Raises ConnectorError."""
 
-    async def put(self, row: SealedCredential) -> None: ...
+    async def put(self, row: SealedCredential) -> None:
+        """Insert a row. Raises Transient when there is one of that version."""
+        ...
+
     async def get(self, key: CredentialKey, version: int) -> bytes | None: ...
     async def newest(self, key: CredentialKey) -> int:
         """Return the newest version that has a row, whether the log names it or not; 0: there is none."""
@@ -113,6 +116,10 @@ def _values(key: CredentialKey) -> tuple[str, str, str, str]:
     return key.tenant, key.scope, key.scope_id, key.name
 
 
+def _written_elsewhere(row: SealedCredential) -> Transient:
+    return Transient(f"another process stores the credential {row.key.name} now; try again", kind="unavailable")
+
+
 class PostgresStoredCredentialRows:
     """Protocol StoredCredentialRows. Connections are opened when needed and closed by `close`."""
 
@@ -131,9 +138,11 @@ class PostgresStoredCredentialRows:
 
     async def put(self, row: SealedCredential) -> None:
         statement = sql.SQL(
-            "INSERT INTO {} (tenant, scope, scope_id, name, version, sealed) VALUES (%s, %s, %s, %s, %s, %s)"
+            "INSERT INTO {} (tenant, scope, scope_id, name, version, sealed) VALUES (%s, %s, %s, %s, %s, %s) "
+            "ON CONFLICT DO NOTHING RETURNING version"
         )
-        await self._table.write(statement, (*_values(row.key), row.version, row.sealed))
+        if not await self._table.write(statement, (*_values(row.key), row.version, row.sealed)):
+            raise _written_elsewhere(row)
 
     async def get(self, key: CredentialKey, version: int) -> bytes | None:
         statement = sql.SQL(
@@ -200,6 +209,8 @@ class MemoryStoredCredentialRows:
         self.rows: dict[tuple[CredentialKey, int], bytes] = {}
 
     async def put(self, row: SealedCredential) -> None:
+        if (row.key, row.version) in self.rows:
+            raise _written_elsewhere(row)
         self.rows[row.key, row.version] = row.sealed
 
     async def get(self, key: CredentialKey, version: int) -> bytes | None:

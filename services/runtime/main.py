@@ -239,7 +239,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         clock_ms=clock_ms,
     )
     resources.credentials.stored = stored = opening.get(CredentialReader)
-    resources.routing.definitions.stored = stored
+    resources.routing.definitions.stored = resources.routing.availability.stored = stored
     schedule_credentials = ScheduleCredentials(resources.credentials, loaded.secret_registry, stored)
     isolated, directory = isolated_subjects(loaded.configuration), opening.get(Directory)
 

@@ -68,7 +68,10 @@ class CredentialHandlers:
             text = f"the tenant has {limits.CREDENTIALS_PER_TENANT_MAX} credentials: remove one first"
             raise Refused("too_many", text)
         expires_at_ms = parse_time_ms("expires_at", asked.expires_at) if asked.expires_at else 0
-        version = max(self._clock_ms(), 1 if before is None else before.version + 1)
+        rows = None if self._reader.store is None else self._reader.store.rows
+        # A process that died may have left a row of a version that is not named.
+        newest = max(0 if before is None else before.version, 0 if rows is None else await rows.newest(key))
+        version = max(self._clock_ms(), newest + 1)
         if store is not None:
             await store.put(key, version, asked.value)
         command = NoteCredential(
@@ -80,7 +83,6 @@ class CredentialHandlers:
             reference="" if asked.backend == INLINE else f"{asked.backend}:{asked.reference}",
             expires_at_ms=expires_at_ms,
         )
-        rows = None if self._reader.store is None else self._reader.store.rows
         try:
             answer = await self._commands.send(command, status_route=ROUTE)
         except Refused:

@@ -28,7 +28,8 @@ from loomlog.services.families.identity.state import Credential
 log = logging.getLogger(__name__)
 
 ABANDONED_MS = 60_000
-"""Age of a row that no event names at which its writer is taken for dead: it waits 10 s for its answer."""
+"""Age of a row that no event names at which its writer is taken for dead: it waits 10 s for its answer. One from the
+future is of a clock that was set back."""
 SENDER = "credentials"
 """Subject of the commands."""
 Note = Callable[[NoteCredential], Awaitable[bool]]
@@ -86,7 +87,7 @@ class Renewals:
         if known is None:
             newest = await self._store.rows.newest(key)
             if newest > credential.version:
-                if newest > now_ms - ABANDONED_MS:
+                if abs(now_ms - newest) < ABANDONED_MS:
                     raise Transient("another process renews it; try again", kind="unavailable", retry_after_s=1.0)
                 await self._note(_command(key, credential, newest, now_ms))
                 return None
@@ -102,7 +103,7 @@ class Renewals:
         return known.token
 
     async def _write(self, key: CredentialKey, credential: Credential, renewed: Renewed) -> None:
-        if await self._store.get(key, renewed.version) is None:
+        if await self._store.rows.newest(key) != renewed.version:
             await self._store.put(key, renewed.version, token_text(renewed.token))
         counts = await self._note(_command(key, credential, renewed.version, self._clock_ms()))
         self._unwritten.pop(key, None)

@@ -139,6 +139,7 @@ class AgentDefinitions:
         *,
         tenant: str,
         user_tier: str,
+        user_id: str = "",
         credentials: Collection[str] = (),
         operator_key_restricted: bool = False,
         tools: tuple[str, ...] | None = None,
@@ -150,8 +151,8 @@ class AgentDefinitions:
         A version whose content must be loaded first (`load`) is refused as definition_pending.
 
         `credentials`: the names of those that the run brings. A provider whose key has one of these names, or that of a
-        stored credential of the tenant or the agent, is paid by them; others are available when the run may use the
-        operator's keys and there is one, or when they need none.
+        stored credential of the tenant, the user or the agent, is paid by them; others are available when the run may
+        use the operator's keys and there is one, or when they need none.
         `tools`: the caller's choice of tools; a prompt with placeholders describes only these. `is_child`: an agent
         that names no volumes gets INHERITED_VOLUMES.
         """
@@ -160,7 +161,7 @@ class AgentDefinitions:
         # A run may bring any number of other credentials.
         own = self._all_key_names.intersection(credentials) if credentials else NO_KEYS
         if self.stored is not None:
-            user = CredentialUser(tenant=tenant, agent=agent)
+            user = CredentialUser(tenant=tenant, user=user_id, agent=agent)
             own |= {name for name in self._all_key_names if self.stored.find(name, user) is not None}
         source = self._find_source(agent, tenant, def_id)
         if isinstance(source, CommandRefusal):

@@ -245,9 +245,11 @@ class ModelCalls:
             if self._availability is None:
                 return order
             if error.kind == PROVIDER_FULL:
-                return self._availability.on_saturated(state, order)
+                return self._availability.on_saturated(state, order, tenant=tenant)
             # An unavailable blob store, key or budget proves nothing about the model; another model would not help.
-            return self._availability.on_failure(state, order, key=key) if is_with_provider else order
+            if not is_with_provider:
+                return order
+            return self._availability.on_failure(state, order, tenant=tenant, key=key)
         finally:
             if hold is not None:
                 hold.close()

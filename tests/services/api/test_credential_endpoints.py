@@ -241,6 +241,52 @@ async def test_without_a_secret_key_nothing_is_stored(tmp_path: Path) -> None:
         assert (answer.status_code, answer.json()["code"]) == (503, "credentials_off")
 
 
+class Killed(Exception):
+    """The process is gone at this place."""
+
+
+@pytest.mark.parametrize("by_the_same_request", [True, False])
+@pytest.mark.parametrize("step", ["put", "delete"])
+async def test_an_api_that_is_killed_between_row_and_event_leaves_nothing_half_done(
+    step: str, by_the_same_request: bool, here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await here.set("first")
+    method = getattr(here.rows, step)
+
+    async def killed(*args: Any, **more: Any) -> None:
+        if step == "put":
+            await method(*args, **more)
+        raise Killed
+
+    monkeypatch.setattr(here.rows, step, killed)
+    died = await here.ask("create", name="git", value="second", key="once")
+    assert died.status_code == 500
+    monkeypatch.setattr(here.rows, step, method)
+    assert len(here.rows.rows) == 2
+    assert await here.value() == ("first" if step == "put" else "second"), "a row counts once its event is there"
+    again = await here.ask("create", name="git", value="second", key="once" if by_the_same_request else "")
+    assert again.status_code == 200, again.text
+    assert await here.value() == "second"
+    assert len(here.rows.rows) == 1
+
+
+async def test_a_removal_that_is_killed_after_its_event_is_done(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    await here.set()
+
+    async def killed(*args: Any, **more: Any) -> None:
+        raise Killed
+
+    monkeypatch.setattr(here.rows, "delete", killed)
+    assert (await here.ask("delete", name="git")).status_code == 500
+    monkeypatch.undo()
+    assert await here.value() == ""
+    assert (await here.ask("delete", name="git")).json()["deleted"] is False
+    ((_, version),) = here.rows.rows
+    assert await rewrap(here.store, here.directory, now_ms=version + LEFT_OVER_MS + 1) == (0, 1)
+    await here.set("again")
+    assert await here.value() == "again"
+
+
 async def test_a_row_that_no_event_names_is_deleted_later_and_others_are_encrypted_again(here: Here) -> None:
     await here.set()
     ((key, version),) = here.rows.rows
