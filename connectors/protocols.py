@@ -341,7 +341,8 @@ class Tool(Protocol):
 class UsesStoredCredentials(Protocol):
     """Tool whose configured headers refer to stored credentials; it gets their values with those of the run."""
 
-    credential_names: Collection[str]
+    credential_references: Collection[str]
+    """Such as $cred:git."""
 
 
 @runtime_checkable

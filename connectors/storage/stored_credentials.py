@@ -13,7 +13,7 @@ from typing import Protocol
 from psycopg import sql
 
 from loomlog.connectors.crypto.installation_key import SecretDecryptionError, SecretKey
-from loomlog.connectors.errors import Permanent
+from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.storage.postgres import PostgresOptions
 from loomlog.connectors.storage.side_table import SideTable
 from loomlog.schemas.records import Value
@@ -48,13 +48,24 @@ class SealedCredential(Value, frozen=True, kw_only=True):
 class StoredCredentialRows(Protocol):
     """Storage of the encrypted bytes. Raises ConnectorError."""
 
-    async def put(self, row: SealedCredential) -> None: ...
+    async def put(self, row: SealedCredential) -> None:
+        """Insert a row. Raises Transient when there is one of that version."""
+        ...
+
     async def get(self, key: CredentialKey, version: int) -> bytes | None: ...
+    async def newest(self, key: CredentialKey) -> int:
+        """Return the newest version that has a row, whether the log names it or not; 0: there is none."""
+        ...
+
     async def delete(self, key: CredentialKey, *, below: int) -> None:
         """Delete the versions below one."""
         ...
 
     async def delete_version(self, key: CredentialKey, version: int) -> None: ...
+
+    async def delete_owned(self, tenant: str, scope: str, scope_id: str | None) -> None:
+        """Delete all rows of an owner; None: of each of that scope."""
+        ...
 
     async def after(self, last: SealedCredential | None) -> Sequence[SealedCredential]:
         """Return some rows after one, in an order of their own; none after the last."""
@@ -105,6 +116,10 @@ def _values(key: CredentialKey) -> tuple[str, str, str, str]:
     return key.tenant, key.scope, key.scope_id, key.name
 
 
+def _written_elsewhere(row: SealedCredential) -> Transient:
+    return Transient(f"another process stores the credential {row.key.name} now; try again", kind="unavailable")
+
+
 class PostgresStoredCredentialRows:
     """Protocol StoredCredentialRows. Connections are opened when needed and closed by `close`."""
 
@@ -123,9 +138,11 @@ class PostgresStoredCredentialRows:
 
     async def put(self, row: SealedCredential) -> None:
         statement = sql.SQL(
-            "INSERT INTO {} (tenant, scope, scope_id, name, version, sealed) VALUES (%s, %s, %s, %s, %s, %s)"
+            "INSERT INTO {} (tenant, scope, scope_id, name, version, sealed) VALUES (%s, %s, %s, %s, %s, %s) "
+            "ON CONFLICT DO NOTHING RETURNING version"
         )
-        await self._table.write(statement, (*_values(row.key), row.version, row.sealed))
+        if not await self._table.write(statement, (*_values(row.key), row.version, row.sealed)):
+            raise _written_elsewhere(row)
 
     async def get(self, key: CredentialKey, version: int) -> bytes | None:
         statement = sql.SQL(
@@ -133,6 +150,11 @@ class PostgresStoredCredentialRows:
         )
         rows = await self._table.read(statement, (*_values(key), version))
         return bytes(rows[0][0]) if rows else None
+
+    async def newest(self, key: CredentialKey) -> int:
+        statement = sql.SQL("SELECT max(version) FROM {} WHERE (tenant, scope, scope_id, name) = (%s, %s, %s, %s)")
+        rows = await self._table.read(statement, _values(key))
+        return rows[0][0] or 0 if rows else 0
 
     async def delete(self, key: CredentialKey, *, below: int) -> None:
         await self._table.read(
@@ -144,6 +166,12 @@ class PostgresStoredCredentialRows:
         await self._table.read(
             sql.SQL("DELETE FROM {} WHERE (tenant, scope, scope_id, name) = (%s, %s, %s, %s) AND version = %s"),
             (*_values(key), version),
+        )
+
+    async def delete_owned(self, tenant: str, scope: str, scope_id: str | None) -> None:
+        await self._table.read(
+            sql.SQL("DELETE FROM {} WHERE tenant = %s AND scope = %s AND scope_id = coalesce(%s, scope_id)"),
+            (tenant, scope, scope_id),
         )
 
     async def after(self, last: SealedCredential | None) -> Sequence[SealedCredential]:
@@ -181,10 +209,15 @@ class MemoryStoredCredentialRows:
         self.rows: dict[tuple[CredentialKey, int], bytes] = {}
 
     async def put(self, row: SealedCredential) -> None:
+        if (row.key, row.version) in self.rows:
+            raise _written_elsewhere(row)
         self.rows[row.key, row.version] = row.sealed
 
     async def get(self, key: CredentialKey, version: int) -> bytes | None:
         return self.rows.get((key, version))
+
+    async def newest(self, key: CredentialKey) -> int:
+        return max((version for known, version in self.rows if known == key), default=0)
 
     async def delete(self, key: CredentialKey, *, below: int) -> None:
         for known, version in list(self.rows):
@@ -193,6 +226,11 @@ class MemoryStoredCredentialRows:
 
     async def delete_version(self, key: CredentialKey, version: int) -> None:
         self.rows.pop((key, version), None)
+
+    async def delete_owned(self, tenant: str, scope: str, scope_id: str | None) -> None:
+        for key, version in list(self.rows):
+            if (key.tenant, key.scope) == (tenant, scope) and scope_id in (None, key.scope_id):
+                del self.rows[key, version]
 
     async def after(self, last: SealedCredential | None) -> Sequence[SealedCredential]:
         start = None if last is None else (last.key, last.version)

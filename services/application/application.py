@@ -127,6 +127,7 @@ from loomlog.services.families.channel.services import ChannelServices
 from loomlog.services.families.definition.services import RunSources
 from loomlog.services.families.definition.table import DefinitionTable
 from loomlog.services.families.hook.services import HookOptions
+from loomlog.services.families.identity.credential_removal import CredentialRemoval
 from loomlog.services.families.identity.directory import Directory
 from loomlog.services.families.installation import InstallationCommands
 from loomlog.services.families.memory.author import scopes_of_run
@@ -369,6 +370,7 @@ class Application:
         self._families: Sequence[FamilyServices] = ()
         self.entity_reads = entity_reads
         self.directory: Directory | None = None
+        self._credential_removal: CredentialRemoval | None = None
         self.quotas: Quotas | None = None
         self._webhooks: Webhooks | None = None
         self.acts = ActLog(entities.client.tell, clock_ms=clock_ms, new_token=new_token)
@@ -404,6 +406,7 @@ class Application:
             handlers, self._families = open_families(context, families)
             self.dispatch = self.dispatch.with_handlers({**handlers, **self.wide_pauses.by_operation()})
             self.directory = authenticator.directory = context.find(Directory)
+            self._credential_removal = context.find(CredentialRemoval)
             if self.directory is not None:
                 self.quotas = Quotas(self.directory, projection.count_active)
             self._definitions = Definitions(context.get(DefinitionTable), clock_ms=clock_ms)
@@ -454,6 +457,7 @@ class Application:
             if entity_commands is None or erasures is None
             else RowErasure(entity_commands, erasures, blobs, clock_ms=clock_ms),
             receipts=ErasureReceipts(installation_key),
+            credentials=self._credential_removal,
         )
         self.batches = Batches(sources, self.runs, self.control)
         self.bulk = BulkActions(self.queries, self.control, clock_ms=clock_ms)
@@ -606,7 +610,8 @@ class Application:
         scopes = scopes_of_run(tenant, agent, user_id)
         remembered = self._memory.store.written_positions(scopes) if self._memory is not None else ()
         declared = self._channels.declared.written_positions(tenant) if self._channels is not None else ()
-        read = (self.accounts.limits_position(), *replicated)
+        stored = self.directory.credential_positions(tenant) if self.directory is not None else ()
+        read = (self.accounts.limits_position(), *stored, *replicated)
         return (*(position for position in read if position), *known, *remembered, *declared)
 
     async def _started_at_ms(self, tenant: str, run_id: str) -> int | None:

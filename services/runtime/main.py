@@ -227,7 +227,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
     resources.routing.definitions.versions = definitions
     resources.routing.definitions.approval_policies.of_tenant = lambda tenant: replicas.state(policy_of(tenant))
     resources.credentials.stored = stored = opening.get(CredentialReader)
-    resources.routing.definitions.stored = stored
+    resources.routing.definitions.stored = resources.routing.availability.stored = stored
     schedule_credentials = ScheduleCredentials(resources.credentials, loaded.secret_registry, stored)
     isolated, directory = isolated_subjects(loaded.configuration), opening.get(Directory)
 

@@ -685,7 +685,8 @@ declare namespace Api {
     scope?: "agent" | "tenant" | "user";
     scope_id?: string;
     value?: string;
-    backend?: "inline";
+    backend?: string;
+    reference?: string;
     expires_at?: string | null;
   }
   interface CredentialRemoved {
@@ -697,15 +698,27 @@ declare namespace Api {
     name: string;
     scope: string;
     backend: string;
+    reference?: string;
     created_at: string;
     updated_at: string;
     scope_id?: string;
     expires_at?: string;
     note?: string;
+    use_count?: number;
+    last_used_at?: string;
+    uses?: CredentialUseRow[];
   }
   interface CredentialRows {
     scope: string;
     credentials: CredentialRow[];
+  }
+  interface CredentialUseRow {
+    purpose: string;
+    agent?: string;
+    user?: string;
+    run_id?: string;
+    count: number;
+    last_used_at: string;
   }
   interface CredentialsRewrapped {
     rewrapped: number;
@@ -967,6 +980,7 @@ declare namespace Api {
     tenant: string;
     subject: string;
     known: boolean;
+    credentials?: SubjectCredential[];
     residue: Residue;
     tier3_residue: Residue;
     errors: string[];
@@ -2859,6 +2873,11 @@ declare namespace Api {
     a: ComparedStep | null;
     b: ComparedStep | null;
   }
+  interface SubjectCredential {
+    name: string;
+    scope: string;
+    scope_id: string;
+  }
   interface SubjectKey {
     key_id: string;
     made_at: string | null;
@@ -2873,6 +2892,7 @@ declare namespace Api {
     tenant: string;
     subject: string;
     known: boolean;
+    credentials?: SubjectCredential[];
     residue: Residue;
     tier3_residue: Residue;
     errors: string[];

@@ -14,13 +14,14 @@ from loomlog.connectors.definitions import KINDS
 from loomlog.connectors.errors import ConnectorError
 from loomlog.services.families.definition.operations import DefinitionOperations
 from loomlog.services.families.definition.table import TENANT, DefinitionTable
+from loomlog.services.families.identity.credentials import CredentialReader
 from loomlog.services.families.mcp.handlers import McpHandlers
 from loomlog.services.families.mcp.servers import McpOptions, McpServers, Server
 from loomlog.services.families.opening import FamilyContext, FamilyServices
 
 log = logging.getLogger(__name__)
 
-NEEDS = ("definition",)
+NEEDS = ("definition", "identity")
 
 
 def read_options(loaded: ProcessConfiguration) -> McpOptions:
@@ -41,6 +42,7 @@ def open_family(context: FamilyContext) -> FamilyServices:
         context.options(McpOptions),
         clock_ms=context.clock_ms,
         now_s=time.monotonic,
+        credentials=context.find(CredentialReader),
     )
     context.get(DefinitionOperations).composer.discover = DefinitionDiscovery(servers).discover
     context.provide(servers)

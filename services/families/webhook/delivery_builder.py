@@ -14,13 +14,14 @@ import orjson
 from loomlog.connectors.configuration.secret_registry import SecretRefused, SecretRegistry
 from loomlog.connectors.crypto.installation_key import SecretDecryptionError, SecretKey
 from loomlog.connectors.definitions.triggers import hook_texts
+from loomlog.connectors.errors import Permanent
 from loomlog.connectors.protocols import Blobs
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.generated.webhook_commands import ReceiveDelivery, SubmitDelivery
 from loomlog.schemas.records import Value, replace
 from loomlog.services.core.refusals import Refused
 from loomlog.services.families.channel.fields import value_text
-from loomlog.services.families.identity.credentials import CredentialReader
+from loomlog.services.families.identity.credentials import CredentialReader, CredentialUser
 from loomlog.services.families.opening import CredentialWriter, RunEncryption
 from loomlog.services.families.webhook import limits
 from loomlog.services.families.webhook.bodies import BodyInvalid, parse_body
@@ -151,13 +152,17 @@ class DeliveryBuilder:
         self, definition: WebhookDefinition, submitted: SubmitDelivery, taken: Mapping[str, str], *, user: str
     ) -> Mapping[str, str]:
         block = definition.webhook
-        stored = await self._stored.values(definition.tenant, block.user_credentials, user=user, agent=block.agent)
-        for name in block.user_credentials.keys() - stored.keys():
-            text = f"user_credentials.{name}: there is no stored credential {block.user_credentials[name]}"
-            raise DeliveryRefused(UNRESOLVABLE_SECRET, text)
+        asks = CredentialUser(
+            tenant=definition.tenant,
+            user=user,
+            agent=block.agent,
+            purpose=f"webhook {definition.name}",
+            run_id=run_id_of(definition.aggregate, submitted.envelope.command_id),
+        )
         try:
+            stored = await self._stored.resolve_all(block.user_credentials, asks)
             from_environment = environment_credentials(self._secrets, definition)
-        except SecretRefused as error:
+        except (SecretRefused, Permanent) as error:
             raise DeliveryRefused(UNRESOLVABLE_SECRET, str(error)) from error
         return {**from_environment, **stored, **self._unseal(submitted), **taken}
 

@@ -7,10 +7,14 @@ import logging
 from collections.abc import Mapping
 
 from loomlog.connectors.configuration.secret_registry import Purpose, SecretRefused, SecretRegistry
+from loomlog.connectors.errors import Permanent
 from loomlog.connectors.process.logs import about
+from loomlog.connectors.tools.references import STORED
 from loomlog.schemas.generated.run_commands import StartRun
-from loomlog.services.families.identity.credentials import PREFIX as REFERENCE_PREFIX
-from loomlog.services.families.identity.credentials import CredentialReader
+from loomlog.schemas.generated.schedule_commands import NoteRunEnded
+from loomlog.services.core.families import FROM_OUTBOX
+from loomlog.services.families.identity.credentials import CredentialReader, CredentialUser
+from loomlog.services.families.schedule.decide import NO_CREDENTIAL, REFUSED
 from loomlog.services.runtime.content.run_credentials import Credentials
 
 log = logging.getLogger(__name__)
@@ -24,20 +28,37 @@ class ScheduleCredentials:
         self._secrets = secrets
         self._stored = stored
 
-    async def put(self, tenant: str, start: StartRun, variables: Mapping[str, str]) -> None:
-        """Store them: the values of variables, and of references like $cred:git.
+    async def put(self, tenant: str, start: StartRun, variables: Mapping[str, str]) -> NoteRunEnded | None:
+        """Store them: the values of variables, and of references like $cred:git. Return None, or what its schedule is
+        told instead of the start, when one of them cannot be had.
 
-        Raises ConnectorError; the start of the run waits then.
+        Raises Transient; the start of the run waits then.
         """
-        run_id = start.run_id
-        references = {name: one for name, one in variables.items() if one.startswith(REFERENCE_PREFIX)}
-        values = await self._stored.values(tenant, references, user=start.user_id, agent=start.agent)
-        for name in references.keys() - values.keys():
-            text = "the run %s has no credential %s: %s is not stored"
-            log.error(text, run_id, name, references[name], extra=about(run_id, tenant))
-        for name, variable in variables.items() - references.items():
-            try:
-                values[name] = self._secrets.resolve(variable, Purpose.SCHEDULE_CREDENTIAL, tenant=tenant)
-            except SecretRefused as refused:
-                log.error("the run %s has no credential %s: %s", run_id, name, refused, extra=about(run_id, tenant))
-        await self._credentials.put(tenant, run_id, values)
+        schedule = start.options.trigger.partition("/")[2]
+        user = CredentialUser(
+            tenant=tenant,
+            user=start.user_id,
+            agent=start.agent,
+            purpose=f"schedule {schedule}",
+            run_id=start.run_id,
+        )
+        values = {}
+        name = ""
+        try:
+            for name, source in sorted(variables.items()):
+                if STORED.fullmatch(source):
+                    values[name] = (await self._stored.resolve(source, user)).value
+                else:
+                    values[name] = self._secrets.resolve(source, Purpose.SCHEDULE_CREDENTIAL, tenant=tenant)
+            await self._credentials.put(tenant, start.run_id, values)
+        except (SecretRefused, Permanent) as error:
+            log.error("a schedule starts no run: %s: %s", name, error, extra=about(start.run_id, tenant))
+            return NoteRunEnded(
+                envelope=FROM_OUTBOX,
+                name=schedule,
+                run_id=start.run_id,
+                status=REFUSED,
+                code=NO_CREDENTIAL,
+                message=f"user_credentials.{name}: {error}",
+            )
+        return None
