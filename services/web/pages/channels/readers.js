@@ -46,7 +46,7 @@ export function MoveDialog({ row, scopeId, tenant, readers, reader = "", cursor 
     if (!to) {
       const { messages } = await channels.peek(row.name, { order: "newest", max_messages: 1, scope_id: scopeId, tenant });
       if (!messages.length) throw new Error("There is no message to move it behind.");
-      to = messages[0].cursor;
+      to = messages[0].cursor ?? "";
     }
     await channels.ack(row.name, { cursor: to, ...(name.trim() ? { reader: name.trim() } : {}), ...(scopeId ? { scope_id: scopeId } : {}) }, { tenant });
     toast(`${named(name.trim())} was moved.`);

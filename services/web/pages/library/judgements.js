@@ -15,17 +15,18 @@ const ROLES = { external: "people and services", self: "the run itself", parent:
 /** @param {{id: string, tenant: string}} properties id: def_id of an agent's version */
 export function Judgements({ id, tenant }) {
   const withLineage = here.value.query.get("lineage") === "true";
-  const sums = useResource((signal) => library.judgements({ op: "aggregate", def_id: id, include_lineage: withLineage }, { tenant }, { signal }), [id, tenant, withLineage]);
+  const sums = useResource(async (signal) => /** @type {Api.EvaluationAggregated} */ (await library.judgements({ op: "aggregate", def_id: id, include_lineage: withLineage }, { tenant }, { signal })), [id, tenant, withLineage]);
   const list = usePages(
     async (cursor, signal) => {
-      const answer = await library.judgements({ op: "list_for_def", def_id: id, limit: PAGE_SIZE, ...(cursor ? { cursor } : {}) }, { tenant }, { signal });
+      const body = { op: "list_for_def", def_id: id, limit: PAGE_SIZE, ...(cursor ? { cursor } : {}) };
+      const answer = /** @type {Api.EvaluationsOfDefinition} */ (await library.judgements(body, { tenant }, { signal }));
       return { rows: answer.evaluations, next: answer.next ?? null };
     },
     [id, tenant],
   );
   return html`<div class="stack">
     <div class="bar"><select aria-label="Which judgements are summed up" value=${String(withLineage)} onChange=${(event) => setQuery({ lineage: event.currentTarget.value === "true" ? "true" : "" })}><option value="false">of this version</option><option value="true">with those of the versions it was made from</option></select></div>
-    <${Resource} of=${sums}>${(data) => (data.count ? html`<${Sums} data=${data} />` : null)}<//>
+    <${Resource} of=${sums}>${(/** @type {Api.EvaluationAggregated} */ data) => (data.count ? html`<${Sums} data=${data} />` : null)}<//>
     ${list.error ? html`<${ErrorState} error=${list.error} onRetry=${list.reload} />` : null}
     <${PlainTable}
       label="Judgements" rows=${list.rows} rowKey=${(row) => row.eval_id}

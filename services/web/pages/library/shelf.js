@@ -53,9 +53,9 @@ export function ShelfPage({ kind }) {
   const mayRead = may("substrate:tenant");
   const list = usePages(
     async (cursor, signal) => {
-      if (!mayRead) return { rows: await readNames(kind, tenant, signal), next: null };
+      if (!mayRead) return { rows: /** @type {any[]} */ (await readNames(kind, tenant, signal)), next: null };
       const answer = await library.list({ kind: kind.kind, tenant, limit: PAGE_SIZE, cursor, ...(SHOWN[shown] ?? {}) }, { signal });
-      return { rows: answer.definitions, next: answer.next };
+      return { rows: /** @type {any[]} */ (answer.definitions), next: answer.next };
     },
     [kind.kind, tenant, shown, mayRead],
   );

@@ -24,7 +24,7 @@ export function EntryView({ place, entryKey, tenant, onChanged }) {
   const past = usePages(
     async (cursor, signal) => {
       const answer = await memory.entry(place.scope, place.id, entryKey, { history: 1, limit: PAGE, cursor, tenant }, { signal });
-      return { rows: answer.versions, next: answer.next };
+      return { rows: answer.versions ?? [], next: answer.next ?? null };
     },
     [place.scope, place.id, entryKey, tenant],
   );
