@@ -11,7 +11,8 @@ from tests.browser.site import ADMIN, Site
 pytestmark = pytest.mark.stack
 
 
-def test_an_agent_is_paused_everywhere_and_resumed(admin: Window) -> None:
+def test_an_agent_is_paused_everywhere_and_resumed(admin: Window, site: Site) -> None:
+    site.client(ADMIN).finish("Hello", agent="resilient")  # of an agent without a run the page asks whether it is meant
     admin.tolerate("503")  # the start that is refused
     page = admin.open("/operations")
     form = page.get_by_role("form", name="Pause")

@@ -4,8 +4,8 @@ import { useAction } from "../resource.js";
 import { Button, CopyButton, Field } from "./controls.js";
 import { ErrorState } from "./states.js";
 
-/** @param {{title: string, onClose: () => void, children?: any, actions?: any, wide?: boolean}} properties shown as long as it is rendered */
-export function Dialog({ title, onClose, children, actions, wide = false }) {
+/** @param {{title: string, onClose: () => void, children?: any, actions?: any, wide?: boolean, stays?: boolean}} properties shown as long as it is rendered. stays: a click beside it does not close it */
+export function Dialog({ title, onClose, children, actions, wide = false, stays = false }) {
   const box = useRef(/** @type {HTMLDialogElement | null} */ (null));
   const id = useId();
   // Before the effects of the children, so that a field that wants the focus gets it.
@@ -20,7 +20,7 @@ export function Dialog({ title, onClose, children, actions, wide = false }) {
       before?.focus?.();
     };
   }, []);
-  return html`<dialog ref=${box} class=${wide ? "wide" : ""} aria-labelledby=${id} onCancel=${(event) => (event.preventDefault(), onClose())} onClick=${(event) => event.target === box.current && onClose()}>
+  return html`<dialog ref=${box} class=${wide ? "wide" : ""} aria-labelledby=${id} onCancel=${(event) => (event.preventDefault(), onClose())} onClick=${(event) => !stays && event.target === box.current && onClose()}>
     <div class="dialog">
       <header><h2 id=${id}>${title}</h2><${Button} kind="quiet" icon="x" label="Close" onClick=${onClose} /></header>
       <div class="content">${children}</div>
@@ -49,7 +49,7 @@ export function Confirm({ title, children, confirm, danger = false, typed = "", 
 
 /** Shows a secret that no other answer has. @param {{title: string, secret: string, label: string, children?: any, onClose: () => void}} properties label: of the button that copies it; children: what it is for */
 export function ShownOnce({ title, secret, label, children, onClose }) {
-  return html`<${Dialog} title=${title} onClose=${onClose} actions=${html`<${Button} kind="primary" onClick=${onClose}>Close<//>`}>
+  return html`<${Dialog} title=${title} stays onClose=${onClose} actions=${html`<${Button} kind="primary" onClick=${onClose}>Close<//>`}>
     <div class="note warn">Keep it now: it is not shown again. ${children}</div>
     <p class="command"><code class="wraps">${secret}</code><${CopyButton} text=${secret} label=${label} /></p>
   <//>`;

@@ -46,8 +46,8 @@ export function Time({ at, relative = false }) {
 
 /** @param {number} ms */
 export function formatAgo(ms) {
+  if (Math.abs(ms) < 2_000) return "now"; // the clock of the page ticks once a second
   if (ms < 0) return `in ${formatDuration(-ms)}`;
-  if (ms < 2_000) return "now";
   return ms >= 60_000 && ms < 3_600_000 ? `${Math.floor(ms / 60_000)} min ago` : `${formatDuration(ms)} ago`;
 }
 

@@ -27,10 +27,11 @@ const LINEAGES_MAX = 3;
 const LINEAGE_DEPTH = 100;
 
 async function readDefinition(kind, name, tenant, signal) {
-  const [list, own] = await Promise.all([
+  const [list, listed] = await Promise.all([
     library.list({ kind: kind.kind, name, tenant }, { signal }),
     /** @type {Promise<Api.DefinitionVersions>} */ (library.operate(kind.kind, { op: "list", name }, { tenant }, { signal })),
   ]);
+  const own = /** @type {Api.DefinitionVersions} */ (listed);
   const entry = list.definitions[0] ?? null;
   if (!entry && !own.versions.length) return null;
   // What is named by a version and is none of the tenant's own is of the definitions that all tenants share.

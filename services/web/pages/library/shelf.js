@@ -54,9 +54,9 @@ export function ShelfPage({ kind }) {
   const list = usePages(
     /** @returns {Promise<{rows: any[], next: string | null}>} */
     async (cursor, signal) => {
-      if (!mayRead) return { rows: await readNames(kind, tenant, signal), next: null };
+      if (!mayRead) return { rows: /** @type {any[]} */ (await readNames(kind, tenant, signal)), next: null };
       const answer = await library.list({ kind: kind.kind, tenant, limit: PAGE_SIZE, cursor, ...(SHOWN[shown] ?? {}) }, { signal });
-      return { rows: answer.definitions, next: answer.next };
+      return { rows: /** @type {any[]} */ (answer.definitions), next: answer.next };
     },
     [kind.kind, tenant, shown, mayRead],
   );

@@ -21,10 +21,10 @@ export function Facts({ place, tenant, round }) {
     async (cursor, signal) => {
       if (shows === "superseded") {
         const answer = await memory.superseded({ scope: place.scope, scope_id: place.id, limit: PAGE, cursor, tenant }, { signal });
-        return { rows: answer.superseded, next: answer.next };
+        return { rows: /** @type {any[]} */ (answer.superseded), next: answer.next };
       }
       const answer = await memory.keys(place.scope, place.id, { kind: "fact", details: 1, after: cursor, limit: PAGE, tenant }, { signal });
-      return { rows: answer.entries, next: answer.truncated ? (answer.entries.at(-1)?.key ?? null) : null };
+      return { rows: /** @type {any[]} */ (answer.entries), next: answer.truncated ? (answer.entries.at(-1)?.key ?? null) : null };
     },
     [place.scope, place.id, tenant, shows],
   );
