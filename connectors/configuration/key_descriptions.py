@@ -367,7 +367,8 @@ KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
         "url": KeyDescription("Address of the server.", "https://mcp.example.com/mcp"),
         "headers": KeyDescription(
             "Headers of each request. `${run.user_bearer}`, `${run.credentials.NAME}`, `${run.tenant_id}` and "
-            "`${run.root_run_id}` are of the run; a header with one that the run does not have is left out.",
+            "`${run.root_run_id}` are of the run, `$cred:NAME` and `$ghapp:NAME` are stored credentials; a header with "
+            "one that there is not is left out.",
             "{Authorization: 'Bearer ${run.credentials.crm}'}",
         ),
         "description": KeyDescription("What it is for.", "Customers and orders"),
@@ -640,7 +641,7 @@ KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
             "Credentials without which a fire fails; only user_credentials counts.", "[github]"
         ),
         "user_credentials": KeyDescription(
-            "Stored credentials of its runs, read when it fires.",
+            "Stored credentials of its runs, read when it fires; a fire without one of them fails.",
             "{github: '$cred:github'}",
         ),
         "user_credentials_from_env": KeyDescription(

@@ -343,6 +343,13 @@ RESOURCES: tuple[BoundedResource, ...] = (
         _POSTGRES_WHY,
     ),
     _row(
+        "uses of credentials that wait to be noted",
+        "runtime and api",
+        "services/families/identity/credential_uses.py",
+        "10,000",
+        "one for each credential, agent, user and purpose, sent every second; nothing waits for them",
+    ),
+    _row(
         "Postgres connections for Idempotency-Keys",
         "api",
         "connectors/storage/side_table.py",

@@ -95,5 +95,7 @@ def test_a_stored_credential_outlives_the_api_and_is_shown_nowhere(stack: Instal
     logs = [one.read_text(errors="replace") for one in stack.folder.rglob("*.log") if one.is_file()]
     assert logs
     assert not any(value in text for text in logs)
+    stack.loomlog("credentials", "set", "crm", "--reference", "vault:team/crm#token", code=1)
+    stack.loomlog("credentials", "set", "bot", "--backend", "github_app", "--copy-from-env", "STORED_VALUE", code=1)
     stack.loomlog("credentials", "rm", "git")
     assert stack.loomlog("credentials", "ls", "--json").json["credentials"] == []

@@ -1,4 +1,4 @@
-"""Notes in the log who uses which credential for what: at once the first time, then once a minute with a count.
+"""Uses of credentials as the log has them: within a second the first time, then with a count once a minute.
 
 A use is known by credential, purpose, agent and user. Nothing waits for a note: a process that is killed loses those of
 its last second, and the counts of its last minute; the first use of each was noted before that. What keys of providers
