@@ -16,7 +16,7 @@ or not, so a token of a principal or the secret of one tenant's webhook is of no
 
 What a webhook of the files gives its runs is of no use to one made at run time, so these are two purposes.
 
-Before: model.py, settings.py. After: services/families/webhook/secrets.py, services/runtime/run/callback_posts.py.
+Before: model.py, settings.py. After: services/families/webhook/secrets.py, services/families/callback/posts.py.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping

@@ -133,7 +133,7 @@ SQL_STATEMENTS = BoundedResource(
 CALLBACKS = BoundedResource(
     name="attempts of callbacks",
     process="runtime",
-    where=("services/runtime/run/callback_posts.py",),
+    where=("services/families/callback/posts.py",),
     limits=ShareLimits.in_turn(50),
     reason="half of the connections of their client; slow receivers of one tenant hold up its own callbacks",
 )

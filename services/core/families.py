@@ -378,6 +378,8 @@ class Family(Generic[StateT, CommandT, EventT]):
     of_starts: Callable[[str], Sequence[str]] = not_of_starts
     """Ids of the aggregates of a replicated family that decide about new runs of a tenant: a start is decided by an
     owner that has read them as far as the process that sends it."""
+    note_run_end: type[Any] | None = None
+    """Command that tells an aggregate that a run which it started has ended; None: it starts none."""
     refill: Callable[[Refill, EventT, int], None] = no_refill
     """Given each event of an aggregate in a state file, in order, and the time: keeps the commands that give an
     aggregate which is here already what it lacks of the file. The restore fills in their envelopes."""

@@ -15,6 +15,7 @@ Before: services/application/bootstrap.py, services/runtime/main.py. After: serv
 """
 
 import socket
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
@@ -148,12 +149,25 @@ async def _close_nothing() -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OutcomeCounts:
+    """A metric of a family: how often something has ended in which way."""
+
+    name: str
+    summary: str
+    outcomes: Sequence[str]
+    counts: Counter[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FamilyServices:
     """What a family has opened. What others take is provided to the context."""
 
     handlers: Handlers = field(default_factory=dict)
     tasks: Mapping[str, Work] = field(default_factory=dict)
     """What it does in this process until that ends, by names that people see."""
+    receivers: Mapping[str, Callable[[Any, str], None]] = field(default_factory=dict)
+    """Takes what its events send to something of the process that is no aggregate, and the tenant, by its name."""
+    outcomes: Sequence[OutcomeCounts] = ()
     lags: Mapping[str, Callable[[], int]] = field(default_factory=dict)
     """How many records of a topic wait for this process, by the topic's name."""
     close: Callable[[], Awaitable[None]] = _close_nothing

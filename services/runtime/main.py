@@ -333,7 +333,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         complete_call=effects.complete_call,
         wait_results=channel_waits,
         release_lease=channel_waits.release_lease,
-        end_actions=run_ends.actions,
+        end_actions=run_ends,
         on_run_ended=on_run_ended,
         on_interruption=system_channels.on_interruption,
         on_approval=approval_notices.on_decided,
@@ -368,7 +368,8 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
     for hosted in entities:
         hosted.attach(host)
         hosted.put_credentials = schedule_credentials.put
-    run_ends.attach(entities)
+        for services in opened:
+            hosted.receivers.update(services.receivers)
     if resources.standby is not None:
         resources.standby.liveness_server.on_handover_request = host.handover_requested
     resources.group.report_held_partitions(lambda: host.owners)
@@ -399,7 +400,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
             tasks.create_task(memory.run_ends.run(), name="memory of ended runs"),
             tasks.create_task(system_channels.run(), name="channels of the system"),
             tasks.create_task(approval_notices.run(), name="webhooks of approvals"),
-            *run_ends.start_tasks(tasks),
+            tasks.create_task(run_ends.run(), name="actions at the ends of runs"),
             *resources.routing.start_tasks(tasks, is_active_prober=is_first),
         ]
         if remote_tools is not None:
@@ -417,8 +418,8 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
                 queues=effects.queues,
                 admission_queue=admission_queue,
                 entities=entities,
-                end_actions=run_ends.actions,
-                callback_posts=run_ends.posts,
+                end_actions=run_ends,
+                outcomes=[one for services in opened for one in services.outcomes],
                 ingress_lag=next(services.lags[topics.INGRESS_TOPIC] for services in opened if services.lags),
                 clock=resources.clock,
             )
@@ -438,7 +439,6 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         for task in running:
             task.cancel()
     await effects.close()
-    await run_ends.close()
     for services in reversed(opened):
         await services.close()
 

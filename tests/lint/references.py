@@ -319,8 +319,17 @@ def _metrics() -> Iterator[str]:
     titles = {"telemetry": "A runtime", "api": "The api", "insights": "Insights"}
     for module in METRIC_MODULES:
         yield f"## {titles[Path(module).parent.name]}\n"
-        rows = sorted(set(_metrics_of(ROOT / module)))
+        rows = sorted({*_metrics_of(ROOT / module), *(_metrics_of_families() if "runtime" in module else ())})
         yield from _table(("name", "kind", "what"), rows)
+
+
+def _metrics_of_families() -> Iterator[tuple[str, str, str]]:
+    """Yield the metrics that the services of families have in a runtime (services/families/opening.py)."""
+    for path in sorted((ROOT / "services/families").glob("*/services.py")):
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(call, ast.Call) and ast.unparse(call.func) == "OutcomeCounts":
+                texts = {one.arg: _text(one.value, "") for one in call.keywords}
+                yield f"`loomlog_{texts['name']}` (outcome)", "counter", texts["summary"]
 
 
 def _metrics_of(path: Path) -> Iterator[tuple[str, str, str]]:

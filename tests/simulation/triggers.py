@@ -48,7 +48,7 @@ from loomlog.services.runtime.content.encryption import PLAINTEXT
 from loomlog.services.runtime.run.end_hooks import RunEndHooks
 from loomlog.services.runtime.run.family import RunFamily
 from loomlog.services.runtime.run.run_end_actions import RunEndActions
-from loomlog.services.runtime.run_end_setup import TRIGGERS
+from loomlog.services.runtime.run_end_setup import run_end_commands
 from loomlog.services.runtime.run_host import StandbyEdges
 from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.host import Host
@@ -296,7 +296,7 @@ class TriggerHost(EntityHost):
         channels = ChannelOperations(Declared(), store, clock_ms=clock_ms)
         ended_runs = EndedAggregates(RunFamily(), codec, wire, TOPICS.events)
         hooks = RunEndHooks(client, channels, NoEntries(), MemoryBlobs(), NoTools(), clock_ms=clock_ms)
-        self._actions = RunEndActions(client, hooks, ended_runs, codec, triggers=TRIGGERS)
+        self._actions = RunEndActions(client, hooks, ended_runs, codec, triggers=run_end_commands((SCHEDULE, WEBHOOK)))
         self._letters = DeadLetters(
             codec, wire, topic=TOPICS.dead_letters, service=wire.process.name, clock_ms=clock_ms
         )

@@ -5,7 +5,7 @@ An aggregate is one hook of one run. It decides when an attempt is made; a proce
     state.py, decide.py   the rules
     sends.py              the attempt on its way to the process that makes it
 
-Before: services/runtime/run/run_end_actions.py requests one. After: services/runtime/run/callback_posts.py posts.
+Before: services/runtime/run/run_end_actions.py requests one. After: posts.py posts.
 """
 
 from typing import NotRequired
@@ -87,4 +87,5 @@ FAMILY = Family(
     scope=TENANT,
     view=view,
     sends=callback_sends,
+    services="loomlog.services.families.callback.services",
 )

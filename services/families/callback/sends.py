@@ -3,7 +3,7 @@
 It is no command to an aggregate: the outbox hands it to the receiver of this name in its own process
 (services/stream/entities/hosting.py). Lost with the process, the aggregate's timer begins the attempt again.
 
-Before: the outbox. After: services/runtime/run/callback_posts.py.
+Before: the outbox. After: posts.py.
 """
 
 from collections.abc import Sequence

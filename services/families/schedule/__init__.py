@@ -64,4 +64,5 @@ FAMILY = Family(
     items=schedule_items,
     operations=OPERATIONS,
     services="loomlog.services.families.schedule.services",
+    note_run_end=NoteRunEnded,
 )

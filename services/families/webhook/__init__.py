@@ -43,4 +43,5 @@ FAMILY = Family(
     items=webhook_items,
     operations=OPERATIONS,
     services="loomlog.services.families.webhook.services",
+    note_run_end=NoteRunEnded,
 )

@@ -19,11 +19,10 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from loomlog.services.families.opening import OutcomeCounts
 from loomlog.services.runtime.admission.queue import AdmissionQueue
 from loomlog.services.runtime.clock import CheckedClock
 from loomlog.services.runtime.models.provider_queues import ProviderQueue
-from loomlog.services.runtime.run.callback_posts import OUTCOMES as POST_OUTCOMES
-from loomlog.services.runtime.run.callback_posts import CallbackPosts
 from loomlog.services.runtime.run.run_end_actions import OUTCOMES as ACTION_OUTCOMES
 from loomlog.services.runtime.run.run_end_actions import RunEndActions
 from loomlog.services.runtime.telemetry.metrics import Labels, RunMetrics
@@ -49,13 +48,13 @@ def build_exposition(
     admission_queue: AdmissionQueue | None = None,
     entities: Sequence[HostedEntities] = (),
     end_actions: RunEndActions | None = None,
-    callback_posts: CallbackPosts | None = None,
+    outcomes: Sequence[OutcomeCounts] = (),
     ingress_lag: Callable[[], int] | None = None,
     clock: CheckedClock | None = None,
 ) -> Callable[[], bytes]:
     """Return a function that renders the current metrics. `queues` are the providers',
-    `admission_queue` is for starts, `entities` are what the host carries beside runs, `end_actions` and
-    `callback_posts` are for ends of runs, `ingress_lag` returns the records of loom.ingress that wait here,
+    `admission_queue` is for starts, `entities` are what the host carries beside runs, `end_actions` are for
+    ends of runs, `outcomes` are of families, `ingress_lag` returns the records of loom.ingress that wait here,
     `clock` is that of the process.
     """
     registry = CollectorRegistry(auto_describe=False)
@@ -63,8 +62,8 @@ def build_exposition(
     registry.register(QueueCollector(queues, admission_queue))
     if entities:
         registry.register(EntityCollector(entities))
-    if end_actions is not None and callback_posts is not None:
-        registry.register(RunEndCollector(end_actions, callback_posts))
+    if end_actions is not None:
+        registry.register(RunEndCollector(end_actions, outcomes))
     if ingress_lag is not None:
         registry.register(IngressCollector(ingress_lag))
     if clock is not None:
@@ -214,19 +213,20 @@ class EntityCollector(Collector):
 
 
 class RunEndCollector(Collector):
-    """Metrics of what the ends of runs lead to."""
+    """Metrics of what the ends of runs lead to, and of what families do in this process."""
 
-    def __init__(self, actions: RunEndActions, posts: CallbackPosts) -> None:
+    def __init__(self, actions: RunEndActions, outcomes: Sequence[OutcomeCounts]) -> None:
         self._actions = actions
-        self._posts = posts
+        self._outcomes = outcomes
 
     def collect(self) -> Iterator[Metric]:
         done: dict[Labels, int] = {(outcome,): self._actions.counts[outcome] for outcome in ACTION_OUTCOMES}
         yield _counters("run_end_actions", "Hooks and reports at the ends of runs, by outcome.", ("outcome",), done)
         pending = self._actions.pending_count()
         yield _gauge("run_ends_pending", "Ends of runs whose hooks and reports are not done.", pending)
-        posted: dict[Labels, int] = {(outcome,): self._posts.ended[outcome] for outcome in POST_OUTCOMES}
-        yield _counters("callback_attempts", "Attempts of callbacks, by outcome.", ("outcome",), posted)
+        for one in self._outcomes:
+            counts: dict[Labels, int] = {(outcome,): one.counts[outcome] for outcome in one.outcomes}
+            yield _counters(one.name, one.summary, ("outcome",), counts)
 
 
 class IngressCollector(Collector):

@@ -17,9 +17,9 @@ from loomlog.schemas.generated.values import RunOptions
 from loomlog.services.core.refusals import Unavailable
 from loomlog.services.families.callback import FAMILY
 from loomlog.services.families.callback.limits import PAUSES_MS
+from loomlog.services.families.callback.posts import CallbackPosts
 from loomlog.services.families.callback.sends import RECEIVER
 from loomlog.services.runtime.run import run_end_actions as module
-from loomlog.services.runtime.run.callback_posts import CallbackPosts
 from loomlog.services.runtime.run.run_end_actions import RunEnd, RunEndActions
 from loomlog.services.stream.entities.answers import CommandUnanswered
 from loomlog.services.stream.entities.reads import EntityRow

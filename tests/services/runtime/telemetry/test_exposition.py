@@ -1,4 +1,5 @@
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,9 +11,9 @@ from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.codec import local_codec
 from loomlog.services.core.admission import AdmissionLimits, Slot
 from loomlog.services.core.shares import Holder
+from loomlog.services.families.opening import OutcomeCounts
 from loomlog.services.runtime.admission.queue import AdmissionQueue
 from loomlog.services.runtime.models.provider_queues import ProviderQueue, ProviderQueueLimits
-from loomlog.services.runtime.run.callback_posts import CallbackPosts
 from loomlog.services.runtime.run.run_end_actions import RunEndActions
 from loomlog.services.runtime.telemetry.exposition import build_exposition
 from loomlog.services.runtime.telemetry.metrics import RunMetrics
@@ -214,8 +215,10 @@ async def test_a_checkpoint_that_cannot_be_made_shows_with_its_reason_until_it_i
 async def test_a_scrape_tells_what_is_left_of_the_ends_of_runs() -> None:
     nothing: Any = None  # it is not asked
     actions = RunEndActions(nothing, nothing, nothing, local_codec(), triggers={})
-    posts = CallbackPosts(nothing, nothing, nothing, decrypt=nothing, secrets=nothing, clock_ms=lambda: 0)
-    actions.counts["done"], posts.ended["failed"] = 3, 2
+    posted = OutcomeCounts(
+        name="callback_attempts", summary="Attempts.", outcomes=("failed", "delivered"), counts=Counter(failed=2)
+    )
+    actions.counts["done"] = 3
     world = EntityWorld(partitions=1)
     try:
         process = await world.process()
@@ -227,7 +230,7 @@ async def test_a_scrape_tells_what_is_left_of_the_ends_of_runs() -> None:
                 context.effect_runner,
                 context.dead_letters,
                 end_actions=actions,
-                callback_posts=posts,
+                outcomes=[posted],
             )()
         )
     finally:

@@ -10,7 +10,7 @@ Addresses are those of tenants: each connection goes to an address that was chec
 (connectors/http/signed_callbacks.py). Which variable signs for which tenant and host is decided by the registry of
 secrets; two of them, with a space between, both sign while one is replaced.
 
-Before: services/families/callback/sends.py, through the outbox. After: connectors/http/signed_callbacks.py.
+Before: sends.py, through the outbox. After: connectors/http/signed_callbacks.py.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ from loomlog.services.stream.entities.reads import EntityReads, PositionNotRead
 log = logging.getLogger(__name__)
 
 TIMEOUT_S = 10.0
-"""Bound of one attempt; far less than services/families/callback/limits.py LOST_MS."""
+"""Bound of one attempt; far less than limits.py LOST_MS."""
 WAITING_MAX = 10_000
 """Attempts that wait; further ones are begun again by the timers of their aggregates."""
 SETTLE_WAIT_S = 5.0

@@ -15,9 +15,9 @@ from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.records import replace
 from loomlog.services.core.bounded_resources import CALLBACKS
 from loomlog.services.families.callback import FAMILY
+from loomlog.services.families.callback.posts import SETTLE_TRIES, CallbackPosts
 from loomlog.services.families.callback.sends import CallbackPost
 from loomlog.services.families.callback.state import Callback
-from loomlog.services.runtime.run.callback_posts import SETTLE_TRIES, CallbackPosts
 from tests.services.entities import NOW_MS, UNANSWERED, MemoryEntities
 from tests.waiting import until
 
