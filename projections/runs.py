@@ -62,6 +62,7 @@ from loomlog.schemas.generated.run_events import (
     ToolOutcomeAsked,
     ToolReconcileRequested,
     ToolReturned,
+    TreeCounted,
     TurnCancelled,
     WaitReported,
 )
@@ -356,7 +357,7 @@ def _apply_event(values: dict[str, Any], envelope: Envelope, event: Event) -> No
             pass
         case ResidentLeft() | WaitReported() | OutputRejected():
             pass
-        case ApprovalDecided() | ApprovalGiven() | ApprovalEscalated():
+        case ApprovalDecided() | ApprovalGiven() | ApprovalEscalated() | TreeCounted():
             pass
         case ChildReturned():
             values["failed_children"] += event.status in FAILED_CHILD

@@ -8,10 +8,9 @@ from loomlog.services.core.approvals.evaluation import (
     AMOUNT_MAX,
     ARGUMENTS_UNREADABLE,
     MICROS,
-    Verdict,
     parse_call_arguments,
-    strictest,
 )
+from loomlog.services.core.approvals.tree_totals import strictest
 from tests.services.core.approvals.calls import call, outcome, policy
 
 ASK = {"then": "ask", "ask": {"subjects": ["boss"]}}
@@ -138,10 +137,9 @@ def test_the_cost_of_a_run_is_compared_in_its_currency() -> None:
 
 
 def test_the_strictest_policy_counts_and_the_first_of_equal_ones() -> None:
-    allow, ask, deny = (Verdict(outcome=one) for one in ("allow", "ask", "deny"))
-    assert strictest([allow, ask, deny]) == 2
-    assert strictest([allow, ask, ask]) == 1
-    assert strictest([allow]) == 0
+    assert strictest(["allow", "ask", "deny"]) == 2
+    assert strictest(["allow", "ask", "ask"]) == 1
+    assert strictest(["allow"]) == 0
 
 
 @pytest.mark.parametrize("text", ["[1]", "{", "1", "null", "[" * 10_000])
