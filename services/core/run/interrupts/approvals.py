@@ -31,6 +31,7 @@ from loomlog.schemas.generated.run_events import (
     ToolReturned,
 )
 from loomlog.schemas.generated.values import ApprovalVote, ApproverGroup, CallVerdict
+from loomlog.schemas.records import Value
 from loomlog.services.core.approvals.tree_totals import resolve_verdicts
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.commands import GiveApprovalCommand, ModelAnswered
@@ -53,6 +54,36 @@ DENIED = "denied"
 """Outcome of a call that rules or people have denied."""
 NOT_EVALUATED = "the rules of this run were not evaluated for the call"
 ARGUMENTS_TOO_LONG = "its arguments are too long to be shown to the people who would have to approve it"
+
+
+class AskedApproval(Value, frozen=True, kw_only=True):
+    """A call about which a group of people is asked."""
+
+    interrupt_id: str
+    tool: str
+    verdict: CallVerdict
+    arguments_sha256: str
+    question: Question
+    group: int = 0
+
+
+def asked_approval(state: State, event: InterruptionOpened | ApprovalEscalated) -> AskedApproval | None:
+    """Return whom an event asks, from the state after it; None: no one, or it is over or the next group's already."""
+    number = event.group if isinstance(event, ApprovalEscalated) else 0
+    for question in _pending(state):
+        if (question.interrupt_id, question.group) == (event.interrupt_id, number):
+            assert isinstance(state, AwaitingTools)
+            decision = decision_of(state, question.index)
+            assert decision is not None
+            return AskedApproval(
+                interrupt_id=question.interrupt_id,
+                tool=question.call.name,
+                verdict=decision.verdict,
+                arguments_sha256=decision.arguments_sha256,
+                question=question,
+                group=number,
+            )
+    return None
 
 
 # --- rules -----------------------------------------------------------------------------------------------------------
