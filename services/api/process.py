@@ -37,6 +37,7 @@ from loomlog.services.application.application import clock_ms
 from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.bootstrap import open_application, wait_for
 from loomlog.services.families import FamilyProblem
+from loomlog.services.families.approvals.services import read_options as approval_options
 from loomlog.services.families.channel.services import read_options as channel_options
 from loomlog.services.families.database.services import read_options as database_options
 from loomlog.services.families.definition.observation import observer_name
@@ -141,6 +142,7 @@ async def run_application(
         readiness=service.readiness,
         on_batch=service.metrics.batch_records.observe,
         family_options=(
+            approval_options(loaded),
             channel_options(loaded),
             definition_options(loaded),
             identity_options(loaded),

@@ -37,6 +37,7 @@ from loomlog.schemas.ids import fresh_token
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.families import FamilyProblem
 from loomlog.services.families.approvals import policy_of
+from loomlog.services.families.approvals.services import read_options as approval_options
 from loomlog.services.families.budget.accounts import BudgetAccounts
 from loomlog.services.families.channel.api import TOOL as CHANNEL_TOOL
 from loomlog.services.families.channel.services import ChannelServices
@@ -202,6 +203,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
     )
     runs = RunSources(runs=resources.judged_runs, ranges=resources.ranges, events_topic=topics.TOPICS.events)
     options = (
+        approval_options,
         channel_options,
         definition_options,
         identity_options,
@@ -349,7 +351,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         end_actions=run_ends.actions,
         on_run_ended=on_run_ended,
         on_interruption=system_channels.on_interruption,
-        on_approval=approval_notices.on_decided,
+        on_approval=(approval_notices.on_asked, system_channels.on_asked),
     )
     dead_letters = _dead_letters(resources)
     webhooks = open_webhooks(
