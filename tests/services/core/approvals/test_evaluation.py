@@ -4,13 +4,16 @@ from typing import Any
 
 import pytest
 
+from loomlog.services.core.approvals import evaluation
+from loomlog.services.core.approvals.arguments import ArgumentError
 from loomlog.services.core.approvals.evaluation import (
     AMOUNT_MAX,
     ARGUMENTS_UNREADABLE,
     MICROS,
+    Verdict,
     parse_call_arguments,
 )
-from loomlog.services.core.approvals.tree_totals import strictest
+from loomlog.services.core.approvals.tree_totals import TreeTotals, strictest
 from tests.services.core.approvals.calls import call, outcome, policy
 
 ASK = {"then": "ask", "ask": {"subjects": ["boss"]}}
@@ -76,6 +79,25 @@ def test_what_cannot_be_decided_is_denied_or_asked_and_never_allowed(arguments: 
     assert strict.verdict(call(arguments=arguments)).outcome == then
     lenient = policy({"then": "allow", "when": [{"argument": "$.amount", "less_than": 10**6}]}, {})
     assert outcome(lenient, call(arguments=arguments)) == "deny"
+
+
+@pytest.mark.parametrize(
+    "error", [ZeroDivisionError(), OverflowError(), RecursionError(), ArgumentError("x"), TypeError(), ValueError()]
+)
+@pytest.mark.parametrize("reach", ["run", "tree"])
+def test_a_rule_that_raises_asks_or_denies_and_never_allows(
+    error: Exception, reach: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(arguments: Any, path: Any) -> list[Any]:
+        raise error
+
+    monkeypatch.setattr(evaluation, "find_values", broken)
+    counts = {"count": ["pay"], "at_most": 10}
+    rules = {"reach": reach, "when": [{"argument": "$.amount", "at_most": 10}, counts]}
+    asked = call(arguments={"amount": 1}, tree=TreeTotals())
+    assert policy({**rules, "then": "deny"}).verdict(asked) == Verdict(outcome="deny", rule="rule-0", is_undecided=True)
+    assert policy({**rules, **ASK}).verdict(asked).outcome == "ask"
+    assert outcome(policy({**rules, "then": "allow"}, {}), asked) == "deny"
 
 
 def test_of_many_values_one_is_enough_to_deny_and_all_are_needed_to_allow() -> None:
