@@ -43,7 +43,9 @@ def with_tree_totals(order: RunCommand, root: State | None) -> RunCommand:
     if not isinstance(order, ModelAnswered) or root is None or not _counts(root):
         return order
     assert isinstance(root, LiveState)
-    return replace(order, tree=tree_totals(root.facts)) if order.cases or order.verdicts else order
+    if not order.cases and not any(verdict.tree_amounts for verdict in order.verdicts):
+        return order
+    return replace(order, tree=tree_totals(root.facts))
 
 
 def count_in_root(before: State, after: State, root: State) -> TreeCounted | None:
