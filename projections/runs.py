@@ -62,6 +62,7 @@ from loomlog.schemas.generated.run_events import (
     ToolOutcomeAsked,
     ToolReconcileRequested,
     ToolReturned,
+    TreeCounted,
     TurnCancelled,
     WaitReported,
 )
@@ -70,6 +71,8 @@ from loomlog.schemas.position import Position
 
 CANCELLED = "cancelled"
 """Stop reason of a cancel without a reason."""
+APPROVAL = "approval"
+"""Kind of a question about a call that is made once people approve it."""
 NOT_PAUSED = {"paused": False, "pause_requested": False, "pause_reason": "", "pauses": ""}
 MODEL, COMPACTION = "model", "compaction"
 """Values in RunRow.under_way."""
@@ -292,7 +295,7 @@ def _apply_event(values: dict[str, Any], envelope: Envelope, event: Event) -> No
             values["tool_errors"] += event.is_error
             _remove_call(values, event.index)
         case InterruptionOpened():
-            values["tool_calls"] += 1
+            values["tool_calls"] += event.kind != APPROVAL  # such a call counts when it is made
             values["open_interrupts"] = f"{values['open_interrupts']} {event.interrupt_id}".strip()
             _remove_call(values, event.index)
         case ToolOutcomeAsked() | CallWaiting():
@@ -356,7 +359,7 @@ def _apply_event(values: dict[str, Any], envelope: Envelope, event: Event) -> No
             pass
         case ResidentLeft() | WaitReported() | OutputRejected():
             pass
-        case ApprovalDecided() | ApprovalGiven() | ApprovalEscalated():
+        case ApprovalDecided() | ApprovalGiven() | ApprovalEscalated() | TreeCounted():
             pass
         case ChildReturned():
             values["failed_children"] += event.status in FAILED_CHILD

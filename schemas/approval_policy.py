@@ -24,9 +24,17 @@ POLICY_BYTES_MAX = 262_144
 """Bytes of a policy's canonical text: a thousand rules of 250 bytes. Every process keeps that of each tenant."""
 METERS_MAX = 100
 """Most different counts and sums of a policy: a run carries a total for each."""
+NUMBER_MAX = 10**15
+"""Largest number that is compared with, of either sign: whole numbers up to it are exact in every JSON."""
+SUM_MAX = 9_000_000_000
+"""Largest bound of a sum or a cost: a sum stops soon after it, and an amount that cannot be read counts as more."""
+TREE_RULES_MAX = 50
+"""Most rules of a policy that count over a tree: what each says about a call waits until the totals are known."""
 STARS_MAX = 4
 """Most stars of a pattern: each one multiplies the work of a match."""
 ALLOW, DENY, ASK = "allow", "deny", "ask"
+RUN, TREE = "run", "tree"
+"""Reaches of a rule."""
 DEPTH_MAX = 8
 EVERY = "*"
 Path = tuple[str | int, ...]
@@ -46,12 +54,12 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     argument: JsonPath | None = None
     """Value of the call's arguments."""
     count: Patterns | None = None
-    """Calls of these tools that the run was allowed before."""
+    """Calls of these tools that were allowed before: to the run, or with the reach tree to all runs of its tree."""
     sum: JsonPath | None = None
     """Sum of that argument over this call and the earlier ones of the tools in `of`. What is below 0 counts as 0."""
     of: Patterns | None = None
     spent: bool = False
-    """What the models of the run have cost, in the currency of the prices."""
+    """What the models have cost, in the currency of the prices."""
     exists: bool | None = None
     equals: Scalar | msgspec.UnsetType = msgspec.UNSET
     not_equals: Scalar | msgspec.UnsetType = msgspec.UNSET
@@ -96,6 +104,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,79}$")]
     then: Literal["allow", "deny", "ask"]
+    reach: Literal["run", "tree"] = "run"
+    """Runs whose calls and cost its conditions count: this one, or its root and all runs below that have the policy."""
     tools: Patterns = ("*",)
     agents: Patterns = ("*",)
     """Names of the run's agent, or of those that it works for."""
@@ -169,13 +179,24 @@ def parse_path(text: str) -> Path:
     return tuple(steps)
 
 
-def meter_of(condition: Condition) -> str:
+def meter_of(condition: Condition, reach: str) -> str:
     """Return the key of the total that a condition on earlier calls reads; empty for other conditions."""
+    kind = () if reach == RUN else (reach,)
     if condition.count is not None:
-        return _digest("count", *condition.count)
+        return _digest(*kind, "count", *condition.count)
     if condition.sum is not None:
-        return _digest("sum", condition.sum, *(condition.of or ()))
+        return _digest(*kind, "sum", condition.sum, *(condition.of or ()))
     return ""
+
+
+def reads_history(condition: Condition) -> bool:
+    """Whether a condition is about earlier calls or cost."""
+    return condition.argument is None
+
+
+def reads_tree_cost(policy: Policy) -> bool:
+    """Whether a rule reads what a whole tree has cost."""
+    return any(rule.reach == TREE and condition.spent for rule in policy.rules for condition in rule.when)
 
 
 def _digest(*parts: str) -> str:
@@ -191,9 +212,12 @@ def _problems(policy: Policy, scopes: Collection[str] | None) -> Iterator[str]:
             yield f"{place}: an earlier rule has this name already"
         names.add(rule.name)
         yield from _rule_problems(place, rule, scopes)
-        meters.update(filter(None, map(meter_of, rule.when)))
+        meters.update(meter for condition in rule.when if (meter := meter_of(condition, rule.reach)))
     if len(meters) > METERS_MAX:
         yield f"there are {len(meters)} different counts and sums: expected at most {METERS_MAX}"
+    of_trees = sum(rule.reach == TREE for rule in policy.rules)
+    if of_trees > TREE_RULES_MAX:
+        yield f"{of_trees} rules have the reach tree: expected at most {TREE_RULES_MAX}"
 
 
 def _rule_problems(place: str, rule: Rule, scopes: Collection[str] | None) -> Iterator[str]:
@@ -201,6 +225,8 @@ def _rule_problems(place: str, rule: Rule, scopes: Collection[str] | None) -> It
         yield from (f"{place}.{field}: {one}" for one in _pattern_problems(getattr(rule, field)))
     for position, condition in enumerate(rule.when):
         yield from (f"{place}.when[{position}]: {one}" for one in _condition_problems(condition))
+    if rule.reach == TREE and not any(map(reads_history, rule.when)):
+        yield f"{place}: the reach tree is for conditions on count, sum or spent, and there are none: leave it out"
     if (rule.ask is None) == (rule.then == ASK):
         yield f"{place}: expected ask with then: ask, and only with it"
     if rule.ask is not None:
@@ -250,9 +276,23 @@ def _condition_problems(condition: Condition) -> Iterator[str]:
         yield f"expected a comparison, such as {NUMERIC[0]}"
     if others and condition.argument is None:
         yield f"{others[0]} compares arguments only: expected one of {', '.join(NUMERIC)}"
+    for name in (*NUMERIC, "equals", "not_equals"):
+        yield from _number_problems(name, getattr(condition, name))
+    for name in NUMERIC if condition.sum is not None or condition.spent else ():
+        if (getattr(condition, name) or 0) > SUM_MAX:
+            yield f"{name} is {getattr(condition, name)}: sums and costs are counted up to {SUM_MAX}; use other units"
+    for choice in condition.one_of or ():
+        yield from _number_problems("one_of", choice)
     if condition.exists is False and (numeric or len(others) > 1):
         yield "exists: false holds for absent values only, which no other comparison does"
     yield from _pattern_problems((condition.matches,) if condition.matches else ())
+
+
+def _number_problems(name: str, value: Any) -> Iterator[str]:
+    """NaN and infinities have no JSON, and compare in surprising ways; larger numbers have no exact amounts."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if is_number and not abs(value) <= NUMBER_MAX:
+        yield f"{name} is {str(value)[:40]}: expected a number of at most {NUMBER_MAX}"
 
 
 def _sentence(message: str) -> str:

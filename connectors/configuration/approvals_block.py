@@ -5,7 +5,7 @@ Rules are plain data here; schemas/approval_policy.py has their form and says wh
 Before: the files, overlays of definitions. After: services/runtime/models/approval_policies.py pins them in runs.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, get_args
 
@@ -38,3 +38,11 @@ class ApprovalsBlock:
     def text(self) -> str:
         """The rules as canonical JSON; empty without any."""
         return policy_text(parse_policy({"rules": self.rules})) if self.rules else ""
+
+
+def notify_secrets(rules: Iterable[Mapping[str, Any]]) -> Iterator[tuple[int, str, str]]:
+    """Yield the place of each rule that tells an address with a signature, the variable of the secret, the address."""
+    for number, rule in enumerate(rules):
+        notify = (rule.get("ask") or {}).get("notify") or {}
+        if notify.get("secret_env"):
+            yield number, notify["secret_env"], notify["url"]

@@ -34,6 +34,7 @@ from loomlog.connectors.configuration.merge import merge
 from loomlog.connectors.configuration.model import Configuration, ValidationProblem, validate
 from loomlog.connectors.configuration.renamed_keys import rename_keys_of_file
 from loomlog.connectors.configuration.secret_registry import (
+    MIN_SECRET_LENGTH,
     SecretRegistry,
     build_secret_registry,
     iter_secret_problems,
@@ -58,8 +59,6 @@ from loomlog.connectors.tools.help import load_help_topics
 
 MAX_PROMPT_BYTES = 128 * 1024
 """Bytes of a prompt file; the reference's limit for a whole definition."""
-MIN_SECRET_LENGTH = 8
-"""Characters of a secret; shorter values are not masked, because that would also hide innocent text."""
 _QUOTED = re.compile(r"'([^']*)'")
 _ENV_KEY = re.compile(r"(?:^|_)env$")
 

@@ -21,10 +21,10 @@ Before: model.py, settings.py. After: services/families/webhook/secrets.py, serv
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from loomlog.connectors.configuration.approvals_block import ApprovalsBlock
+from loomlog.connectors.configuration.approvals_block import ApprovalsBlock, notify_secrets
 from loomlog.connectors.configuration.environment import is_setting, secret_names
 from loomlog.connectors.configuration.findings import ConfigurationFinding
 from loomlog.connectors.configuration.memory_block import (
@@ -43,6 +43,8 @@ from loomlog.connectors.configuration.trigger_block import CompletionHook
 
 ANY = "*"
 """Any tenant, or any host."""
+MIN_SECRET_LENGTH = 8
+"""Characters of a secret. Shorter values sign nothing, and are not masked: that would also hide innocent text."""
 NO_HOST = "(none)"
 """Host of an address without one; no entry has it."""
 TENANT_KEY_VARIABLE = "MEMORY_BACKEND_KEY_"
@@ -161,7 +163,8 @@ class SecretRegistry:
         self.require(variable, purpose, tenant=tenant, host=host)
         value = self._environ.get(variable, "")
         if not value.strip():
-            raise SecretUnset(variable, f"the variable {variable} is not set in the environment of this process")
+            text = f"the variable {variable} is not set in the environment of this process"
+            raise SecretUnset(variable, f"{text}: set it for api and runtime, and restart them")
         return value
 
 
@@ -177,8 +180,34 @@ def host_of(url: str) -> str:
 
 
 def require_signature(registry: SecretRegistry, variable: str, url: str, tenant: str) -> None:
-    """Raise SecretRefused unless a tenant may have callbacks to an address signed with a variable."""
-    registry.require(variable, Purpose.CALLBACK_SIGNATURE, tenant=tenant, host=host_of(url) or NO_HOST)
+    """Raise SecretRefused unless a tenant may have callbacks to an address signed with a variable, and it has a secret
+    here that can sign. Whatever names a `secret_env` for callbacks is checked by this when it is written.
+    """
+    for secret in signature_secrets(registry, variable, url, tenant):
+        if len(secret) < MIN_SECRET_LENGTH:
+            text = f"{variable} has a secret of less than {MIN_SECRET_LENGTH} characters, which can be guessed"
+            raise SecretRefused(variable, f"{text}: set it to a longer random one in api and runtime")
+
+
+def require_rule_signatures(registry: SecretRegistry, rules: Iterable[Mapping[str, Any]], tenant: str) -> None:
+    """Raise SecretRefused, with the place of the rule, unless all addresses that rules tell can be signed for."""
+    rules = list(rules)
+    for number, variable, url in notify_secrets(rules):
+        try:
+            require_signature(registry, variable, url, tenant)
+        except SecretRefused as refused:
+            place = f"rules[{number}] ({rules[number].get('name', '')}).ask.notify.secret_env"
+            raise SecretRefused(variable, f"{place}: {refused}") from refused
+
+
+def require_hook_signatures(registry: SecretRegistry, hooks: Iterable[Mapping[str, Any]], tenant: str) -> None:
+    """Raise SecretRefused, with the place of the hook, unless all of a run's hooks can be signed."""
+    for number, hook in enumerate(hooks):
+        if variable := hook.get("secret_env"):
+            try:
+                require_signature(registry, variable, hook.get("url", ""), tenant)
+            except SecretRefused as refused:
+                raise SecretRefused(variable, f"on_complete[{number}].secret_env: {refused}") from refused
 
 
 def signature_secrets(registry: SecretRegistry, variable: str, url: str, tenant: str) -> list[str]:
@@ -282,11 +311,9 @@ def _of_hooks(path: KeyPath, hooks: Iterable[CompletionHook], tenant: str) -> It
 
 def _of_rules(path: KeyPath, block: ApprovalsBlock) -> Iterator[SecretUse]:
     """Yield the secrets of the addresses that rules tell; a rule of the files holds for runs of any tenant."""
-    for number, rule in enumerate(block.rules):
-        notify = rule.get("ask", {}).get("notify", {})
-        if notify.get("secret_env"):
-            place = (*path, "rules", number, "ask", "notify", "secret_env")
-            yield SecretUse(notify["secret_env"], Purpose.CALLBACK_SIGNATURE, ANY, host_of(notify["url"]), place)
+    for number, variable, url in notify_secrets(block.rules):
+        place = (*path, "rules", number, "ask", "notify", "secret_env")
+        yield SecretUse(variable, Purpose.CALLBACK_SIGNATURE, ANY, host_of(url), place)
 
 
 def _of_backend(path: KeyPath, backend: MemoryBackendBlock, environ: Mapping[str, str]) -> Iterator[SecretUse]:

@@ -32,7 +32,7 @@ from loomlog.projections.engine import cursors
 from loomlog.projections.engine.batch import Cursor
 from loomlog.projections.tables import entity_metadata, in_schema, metadata
 
-VERSION = 14
+VERSION = 15
 """Version of tables and fold. Raise it whenever the same events give other rows; the projector then rebuilds."""
 PREFIX = "loom"
 ENTITY_SUFFIX = "_entities"

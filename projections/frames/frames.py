@@ -119,6 +119,7 @@ from loomlog.schemas.generated.run_events import (
     ToolOutcomeAsked,
     ToolReconcileRequested,
     ToolReturned,
+    TreeCounted,
     TurnCancelled,
     WaitReported,
 )
@@ -205,7 +206,7 @@ def build_frames(memory: FrameMemory, envelope: Envelope, event: Event) -> tuple
             return [], memory
         case ToolCallRequested() | ToolReconcileRequested() | CallNotBegun() | RunRestored():
             return [], memory
-        case ApprovalDecided() | ApprovalGiven() | ApprovalEscalated():
+        case ApprovalDecided() | ApprovalGiven() | ApprovalEscalated() | TreeCounted():
             return [], memory
         case ChildrenPlanned() | ResidentLeft() | CallWaiting() | WaitReported():
             return [], memory

@@ -27,6 +27,7 @@ from loomlog.schemas.generated.values import (
     ToolCall,
     ToolListPin,
     Usage,
+    VerdictCase,
 )
 from loomlog.schemas.records import Record
 
@@ -349,6 +350,8 @@ class HandOverModelReply(Record, frozen=True, kw_only=True):
     """The answer against the output schema of the run; null: it has none, or the answer is not final."""
     tool_lists: tuple[ToolListPin, ...] = ()
     """Lists of MCP servers whose tools the model was shown; empty: those of the turn before, or none."""
+    cases: tuple[VerdictCase, ...] = ()
+    """What the rules say about calls that depend on totals of the tree."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -379,6 +382,7 @@ class HandOverModelReply(Record, frozen=True, kw_only=True):
             "verdicts": [item.to_avro() for item in self.verdicts],
             "output": None if self.output is None else self.output.to_avro(),
             "tool_lists": [item.to_avro() for item in self.tool_lists],
+            "cases": [item.to_avro() for item in self.cases],
         }
 
     @classmethod
@@ -411,6 +415,7 @@ class HandOverModelReply(Record, frozen=True, kw_only=True):
             verdicts=tuple(CallVerdict.from_avro(item) for item in value["verdicts"]),
             output=None if value["output"] is None else OutputCheck.from_avro(value["output"]),
             tool_lists=tuple(ToolListPin.from_avro(item) for item in value["tool_lists"]),
+            cases=tuple(VerdictCase.from_avro(item) for item in value["cases"]),
         )
 
 

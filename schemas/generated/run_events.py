@@ -26,6 +26,7 @@ from loomlog.schemas.generated.values import (
     Spawn,
     ToolCall,
     ToolListPin,
+    TreeTotal,
     Usage,
 )
 from loomlog.schemas.records import Record
@@ -1896,6 +1897,36 @@ class ToolReturned(Record, frozen=True, kw_only=True):
         )
 
 
+class TreeCounted(Record, frozen=True, kw_only=True):
+    """A run below this root was allowed calls that rules count over the tree, asks for them, or has spent; in the
+    log with the decision of that run, or not at all.
+    """
+
+    SCHEMA: ClassVar[str] = "loom.run.events.TreeCounted"
+
+    run_id: str
+    """The run below."""
+    changes: tuple[TreeTotal, ...] = ()
+    """What is added to totals; negative where an approval has ended."""
+    spent_micros: int = 0
+    """What its models have cost since it was counted last, where a rule reads that; millionths of the currency."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "run_id": self.run_id,
+            "changes": [item.to_avro() for item in self.changes],
+            "spent_micros": self.spent_micros,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            run_id=value["run_id"],
+            changes=tuple(TreeTotal.from_avro(item) for item in value["changes"]),
+            spent_micros=value["spent_micros"],
+        )
+
+
 class TurnCancelled(Record, frozen=True, kw_only=True):
     """A turn of an interactive run was stopped from outside. What its model had said by then stays in the
     conversation.
@@ -2025,7 +2056,8 @@ RECORDS = (
     ToolOutcomeAsked,
     ToolReconcileRequested,
     ToolReturned,
+    TreeCounted,
     TurnCancelled,
     WaitReported,
 )
-Event = ApprovalDecided | ApprovalEscalated | ApprovalGiven | CallNotBegun | CallWaiting | ChildRequested | ChildReturned | ChildrenPlanned | CommandRefused | CompactionFailed | CompactionRequested | ContextCompacted | FallbackSuppressed | HookActed | InputReceived | InterruptionClosed | InterruptionOpened | LimitReached | ModelCallFailed | ModelCallRequested | ModelReplied | ModelSwitched | OutputRejected | PersonNotified | ResidentLeft | RunCancelled | RunCompleted | RunFailed | RunParked | RunPauseRequested | RunPaused | RunQuarantined | RunRefused | RunReleased | RunRestored | RunResumed | RunStarted | ToolCallRequested | ToolOutcomeAsked | ToolReconcileRequested | ToolReturned | TurnCancelled | WaitReported
+Event = ApprovalDecided | ApprovalEscalated | ApprovalGiven | CallNotBegun | CallWaiting | ChildRequested | ChildReturned | ChildrenPlanned | CommandRefused | CompactionFailed | CompactionRequested | ContextCompacted | FallbackSuppressed | HookActed | InputReceived | InterruptionClosed | InterruptionOpened | LimitReached | ModelCallFailed | ModelCallRequested | ModelReplied | ModelSwitched | OutputRejected | PersonNotified | ResidentLeft | RunCancelled | RunCompleted | RunFailed | RunParked | RunPauseRequested | RunPaused | RunQuarantined | RunRefused | RunReleased | RunRestored | RunResumed | RunStarted | ToolCallRequested | ToolOutcomeAsked | ToolReconcileRequested | ToolReturned | TreeCounted | TurnCancelled | WaitReported

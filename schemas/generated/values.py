@@ -249,6 +249,8 @@ class ApprovalPolicy(Record, frozen=True, kw_only=True):
     """A run above this one in its tree has it too."""
     agents: tuple[str, ...] = ()
     """Agents that the run works for, the nearest first; rules for them hold as well."""
+    reads_tree_cost: bool = False
+    """Its rules read what the tree has cost, so each run that has it reports its cost to the root."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -259,6 +261,7 @@ class ApprovalPolicy(Record, frozen=True, kw_only=True):
             "text_blob": None if self.text_blob is None else self.text_blob.to_avro(),
             "is_inherited": self.is_inherited,
             "agents": self.agents,
+            "reads_tree_cost": self.reads_tree_cost,
         }
 
     @classmethod
@@ -271,6 +274,7 @@ class ApprovalPolicy(Record, frozen=True, kw_only=True):
             text_blob=None if value["text_blob"] is None else BlobRef.from_avro(value["text_blob"]),
             is_inherited=value["is_inherited"],
             agents=tuple(value["agents"]),
+            reads_tree_cost=value["reads_tree_cost"],
         )
 
 
@@ -763,6 +767,34 @@ class MeterAmount(Record, frozen=True, kw_only=True):
         )
 
 
+class TreeTotal(Record, frozen=True, kw_only=True):
+    """A total over the runs of a tree, or a change of it."""
+
+    SCHEMA: ClassVar[str] = "loom.values.TreeTotal"
+
+    meter: str
+    """Key of the total."""
+    amount: int = 0
+    """Calls that were allowed, or millionths of their sum."""
+    pending: int = 0
+    """The same of calls that wait for approval."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "meter": self.meter,
+            "amount": self.amount,
+            "pending": self.pending,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            meter=value["meter"],
+            amount=value["amount"],
+            pending=value["pending"],
+        )
+
+
 class CallVerdict(Record, frozen=True, kw_only=True):
     """What the rules of a run say about one of its calls."""
 
@@ -795,6 +827,10 @@ class CallVerdict(Record, frozen=True, kw_only=True):
     """Of ask: address that is told; empty: none."""
     notify_secret_env: str = ''
     """Environment variable with the secret that signs it; empty: it is not signed."""
+    tree_amounts: tuple[MeterAmount, ...] = ()
+    """What the call adds to totals over the tree once it is allowed."""
+    tree_totals: tuple[TreeTotal, ...] = ()
+    """Totals over the tree that it rests on, before the call; without a key what the tree has cost."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -811,6 +847,8 @@ class CallVerdict(Record, frozen=True, kw_only=True):
             "question": self.question,
             "notify_url": self.notify_url,
             "notify_secret_env": self.notify_secret_env,
+            "tree_amounts": [item.to_avro() for item in self.tree_amounts],
+            "tree_totals": [item.to_avro() for item in self.tree_totals],
         }
 
     @classmethod
@@ -829,6 +867,8 @@ class CallVerdict(Record, frozen=True, kw_only=True):
             question=value["question"],
             notify_url=value["notify_url"],
             notify_secret_env=value["notify_secret_env"],
+            tree_amounts=tuple(MeterAmount.from_avro(item) for item in value["tree_amounts"]),
+            tree_totals=tuple(TreeTotal.from_avro(item) for item in value["tree_totals"]),
         )
 
 
@@ -2215,6 +2255,50 @@ class ToolListPin(Record, frozen=True, kw_only=True):
         )
 
 
+class TreeGuard(Record, frozen=True, kw_only=True):
+    """What a rule expects of a total over the runs of a tree, when a call is decided about."""
+
+    SCHEMA: ClassVar[str] = "loom.values.TreeGuard"
+
+    meter: str = ''
+    """Key of the total; empty: what the models of the tree have cost."""
+    amount: int = 0
+    """What the call itself adds to the total that is compared."""
+    unit: int = 1
+    """Parts of the total that are one unit of the bounds."""
+    greater_than: float | None = None
+    """Bound; null: none."""
+    at_least: float | None = None
+    """Bound; null: none."""
+    less_than: float | None = None
+    """Bound; null: none."""
+    at_most: float | None = None
+    """Bound; null: none."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "meter": self.meter,
+            "amount": self.amount,
+            "unit": self.unit,
+            "greater_than": self.greater_than,
+            "at_least": self.at_least,
+            "less_than": self.less_than,
+            "at_most": self.at_most,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            meter=value["meter"],
+            amount=value["amount"],
+            unit=value["unit"],
+            greater_than=value["greater_than"],
+            at_least=value["at_least"],
+            less_than=value["less_than"],
+            at_most=value["at_most"],
+        )
+
+
 class Usage(Record, frozen=True, kw_only=True):
     """Tokens of one model turn or the sum of a run."""
 
@@ -2244,6 +2328,34 @@ class Usage(Record, frozen=True, kw_only=True):
             output_tokens=value["output_tokens"],
             cache_creation_input_tokens=value["cache_creation_input_tokens"],
             cache_read_input_tokens=value["cache_read_input_tokens"],
+        )
+
+
+class VerdictCase(Record, frozen=True, kw_only=True):
+    """What a policy says about a call if the totals of the tree are as its guards expect."""
+
+    SCHEMA: ClassVar[str] = "loom.values.VerdictCase"
+
+    policy: int
+    """Place of the policy among those of the run, from 0."""
+    verdict: CallVerdict
+    """What it says then."""
+    guards: tuple[TreeGuard, ...] = ()
+    """All of them must hold; none: in every other case."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "policy": self.policy,
+            "guards": [item.to_avro() for item in self.guards],
+            "verdict": self.verdict.to_avro(),
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            policy=value["policy"],
+            guards=tuple(TreeGuard.from_avro(item) for item in value["guards"]),
+            verdict=CallVerdict.from_avro(value["verdict"]),
         )
 
 
@@ -2297,6 +2409,9 @@ RECORDS = (
     TenantQuota,
     ToolCall,
     ToolListPin,
+    TreeGuard,
+    TreeTotal,
     Usage,
+    VerdictCase,
     VolumeGrant,
 )

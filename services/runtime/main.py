@@ -336,7 +336,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         end_actions=run_ends,
         on_run_ended=on_run_ended,
         on_interruption=system_channels.on_interruption,
-        on_approval=approval_notices.on_decided,
+        on_approval=(approval_notices.on_asked, system_channels.on_asked),
     )
     entities = host_entities(
         resources.entities,

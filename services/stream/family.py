@@ -75,12 +75,28 @@ class Lineage(Protocol):
 
 
 class LocalEffects(Protocol):
-    """Effects that are commands to aggregates of the same partition, which their owner executes; they have no key."""
+    """What aggregates of one partition mean for one another: effects that are commands to others, which their owner
+    executes and which have no key, and decisions that are two aggregates' at once.
+    """
 
     def is_local(self, effect: Any) -> bool: ...
 
     def pending_local_effects(self, state: Any) -> Sequence[Any]:
         """Return the local effects of a state whose execution is unknown; each may be repeated."""
+        ...
+
+    def joined_aggregate(self, state: Any) -> str:
+        """Return the aggregate that may have an event with a decision in this state; empty for none."""
+        ...
+
+    def with_joined(self, order: Any, joined: Any) -> Any:
+        """Return the command with what it needs of the state of the joined aggregate, at the moment of deciding; None:
+        that is not live, or not known.
+        """
+        ...
+
+    def joined_event(self, before: Any, after: Any, joined: Any) -> Record | None:
+        """Return the event of the joined aggregate for a decision, from the states around that; None without one."""
         ...
 
 

@@ -266,6 +266,7 @@ declare namespace Api {
     text_blob: BlobRef | null;
     is_inherited: boolean;
     agents: string[];
+    reads_tree_cost: boolean;
   }
   interface ApprovalVoteRow {
     by: string;

@@ -35,6 +35,7 @@ from tests.chaos.evidence import (
 from tests.chaos.faults import plan
 from tests.chaos.load import HTTP_TIMEOUT_S, IN_FLIGHT, RUN_TIMEOUT_S, Load
 from tests.chaos.memory import ask_memory
+from tests.chaos.payments import PAYERS, TELLERS, Payments
 from tests.chaos.rig import Rig
 from tests.chaos.stack import PARTITIONS, open_rig
 from tests.chaos.striker import Striker
@@ -109,7 +110,7 @@ async def campaign(folder: Path, order: Order, *, say: Callable[[str], None]) ->
         appender = KafkaAppender(KafkaOptions(bootstrap=rig.kafka, client_id="chaos-load"))
         stack.push_async_callback(appender.close)
         await appender.start()
-        limits = httpx.Limits(max_connections=order.in_flight + AUTHORS + 2 * (PAIRS + SENDERS) + 1)
+        limits = httpx.Limits(max_connections=order.in_flight + AUTHORS + 2 * (PAIRS + SENDERS) + PAYERS + TELLERS + 2)
         client = await stack.enter_async_context(
             httpx.AsyncClient(base_url=rig.api, timeout=HTTP_TIMEOUT_S, limits=limits, trust_env=False)
         )
@@ -124,12 +125,14 @@ async def campaign(folder: Path, order: Order, *, say: Callable[[str], None]) ->
             load = Load(appender, client, witness, label=str(seed), old=old, run_timeout_s=order.run_timeout_s)
             authors = Authors(client, load, label=str(seed))
             outsiders = Outsiders(client, load, label=str(seed), first=len(handoffs))
+            payments = Payments(client, load, label=str(seed))
             striker = Striker(rig, load, witness, client, say=say)
             async with asyncio.TaskGroup() as both:
                 done = asyncio.Event()
                 both.create_task(load.run(order.runs, until=done, in_flight=order.in_flight))
                 both.create_task(authors.run(until=done))
                 both.create_task(outsiders.run(until=done))
+                both.create_task(payments.run(until=done))
                 await striker.run(faults)
                 done.set()
             promises += load.promises
@@ -139,7 +142,7 @@ async def campaign(folder: Path, order: Order, *, say: Callable[[str], None]) ->
             shipped += authors.shipped
             handoffs += outsiders.handoffs
             delivered += outsiders.delivered
-            met += load.met + authors.met + outsiders.met
+            met += load.met + authors.met + outsiders.met + payments.met
         await come_to_rest(client, witness, rig.kafka, PARTITIONS)
         result = replace(
             await collected(rig, client, promises, strikes, probes, witness, shipped),
@@ -186,6 +189,7 @@ async def collected(
         dead_letters=await evidence.read_topic(rig.kafka, DEAD_LETTERS, 1),
         promises=promises,
         effects=await asyncio.to_thread(evidence.read_ledger, rig.ledger),
+        notes=await asyncio.to_thread(evidence.read_ledger, rig.notes),
         rows=rows,
         spent=await evidence.read_spent(rig.postgres),
         strikes=strikes,

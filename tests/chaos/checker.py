@@ -15,7 +15,7 @@ Before: evidence.  After: report.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tests.chaos.definitions import shipped_once
 from tests.chaos.evidence import Evidence, Probe, Strike
@@ -24,6 +24,7 @@ from tests.chaos.memory import TOOL as MEMORY_TOOL
 from tests.chaos.memory import remembered_once
 from tests.chaos.patience import stuck
 from tests.chaos.pauses import claim_times, claimed, going_on_with_what_was_open, pauses, take_overs
+from tests.chaos.payments import asked_calls, noted_once
 from tests.chaos.rows import compared, folded
 from tests.chaos.triggers import triggered_once
 from tests.chaos.wire import Unreadable, decode
@@ -90,6 +91,10 @@ class Figures:
     """How long writes took to be refused while the log took none."""
     back_ms: Mapping[str, tuple[float, ...]]
     """From each strike until the process was up again."""
+    ruled_calls: Mapping[str, int] = field(default_factory=dict)
+    """Calls about which rules or people have decided, by what they say."""
+    notes: int = 0
+    """Lines that an MCP server wrote."""
     promotions: int = 0
     """Of definitions, that were answered."""
     memory_calls: int = 0
@@ -127,6 +132,7 @@ def check(evidence: Evidence) -> Verdict:
     violations += stuck(evidence.strikes, evidence.sightings, evidence.promises, histories)
     violations += refused_clearly(evidence.probes)
     violations += shipped_once(evidence, histories)
+    violations += noted_once(evidence, histories, stories)
     remembered, wrong_memory = remembered_once(evidence, histories)
     violations += wrong_memory
     triggered, wrong_triggers = triggered_once(evidence, histories)
@@ -319,6 +325,8 @@ def figures_of(
         refusals_ms=tuple(sorted(probe.took_s * 1000 for probe in evidence.probes)),
         back_ms=_back(evidence.strikes),
         promotions=len(evidence.shipped),
+        ruled_calls=asked_calls(stories),
+        notes=len(evidence.notes),
     )
 
 

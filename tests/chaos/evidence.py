@@ -149,6 +149,8 @@ class Evidence:
     delivered: Sequence[str] = ()
     """Ids of deliveries that a webhook has acknowledged."""
     shipped: Sequence[Shipped] = ()
+    notes: Sequence[str] = ()
+    """Lines of the file that the MCP server writes."""
     remembered: Mapping[str, Any] | None = None
     """What the api says of the memory of the load, by key; None when it was not asked."""
 

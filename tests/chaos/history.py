@@ -229,6 +229,7 @@ class Story:
             case (
                 "InputReceived"
                 | "LimitReached"
+                | "TreeCounted"
                 | "CommandRefused"
                 | "RunRestored"
                 | "ChildrenPlanned"

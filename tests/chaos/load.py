@@ -85,7 +85,7 @@ class Load:
         self._client = client
         self._witness = witness
         self._label = label
-        self._run_timeout_s = run_timeout_s
+        self.run_timeout_s = run_timeout_s
         self._codec = local_codec()
         self._moved = asyncio.Condition()
 
@@ -116,13 +116,13 @@ class Load:
             self.started += 1
             self._moved.notify_all()
         try:
-            async with asyncio.timeout(self._run_timeout_s):
+            async with asyncio.timeout(self.run_timeout_s):
                 if number % 2:
                     await self._over_http(number)
                 else:
                     await self._through_the_topic(number)
         except TimeoutError:
-            self.met[f"run not over in {self._run_timeout_s:g} s"] += 1
+            self.met[f"run not over in {self.run_timeout_s:g} s"] += 1
 
     # --- as a microservice -------------------------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ def report(outcome: Outcome) -> str:
         _line("events accepted", str(figures.events)),
         _line("claims", _counts(figures.claims)),
         _line("definitions promoted", f"{figures.promotions}, each with a run of that version"),
+        _line("calls under rules", f"{_counts(figures.ruled_calls)}; {figures.notes} lines of an MCP server"),
         _line("memory", f"{figures.memory_calls} calls returned, {figures.memory_changes} changes"),
         _line("channels", f"{figures.messages} messages, {figures.messages_delivered} delivered to runs"),
         _line("triggers", f"{figures.fires} fires of a schedule, {figures.deliveries} deliveries of a webhook"),

@@ -44,6 +44,8 @@ class Rig:
         self.session_s = session_s
         """How long the group waits for an owner that says nothing."""
         self.ledger = folder / "ledger"
+        self.notes = folder / "notes"
+        """What the MCP server writes."""
         self.brokers: tuple[str, ...] = ()
         self.cluster: Cluster | None = None
         """None: there is one broker."""

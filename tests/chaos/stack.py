@@ -29,6 +29,8 @@ from loomlog.services.cli.stack.home import Home, open_home
 from loomlog.services.cli.stack.ports import LOOPBACK, pick_port
 from loomlog.services.cli.stack.postgres import Postgres
 from tests.chaos.cluster import Cluster, broker_name
+from tests.chaos.payment_blocks import AGENTS as PAYMENT_AGENTS
+from tests.chaos.payment_blocks import servers_of
 from tests.chaos.rig import Rig
 from tests.chaos.trigger_blocks import AGENTS, TOKEN, TOKEN_ENV
 from tests.chaos.trigger_blocks import CONFIGURATION as TRIGGERS
@@ -91,8 +93,10 @@ async def open_rig(
     rig.postgres, rig.api = database.dsn, f"http://{LOOPBACK}:{api_port}"
     outside = f"http://{LOOPBACK}:{pick_port()}"
     await asyncio.to_thread(
-        (folder / "loomlog.yaml").write_text, CONFIGURATION.format(outside=outside) + AGENTS + TRIGGERS
+        (folder / "loomlog.yaml").write_text,
+        CONFIGURATION.format(outside=outside) + AGENTS + PAYMENT_AGENTS + TRIGGERS + servers_of(str(rig.notes)),
     )
+    rig.notes.touch()
     async with rig.supervisor as supervisor, httpx.AsyncClient(trust_env=False) as client:
         log = await _brokers(rig, home, brokers, say)
         environment = environment_of(rig, api_port)
@@ -156,6 +160,7 @@ def environment_of(rig: Rig, api_port: int) -> dict[str, str]:
         TOKEN_ENV: TOKEN,
         "LOOMLOG_MOCK_ENABLED": "1",
         "LOOMLOG_BENCH_ENABLED": "1",
+        "LOOMLOG_CODE_AGENTS_ENABLED": "1",
         "LOOMLOG_LEDGER_PATH": str(rig.ledger),
         "LOOMLOG_LEDGER_EFFECT": rig.effect,
         "LOOMLOG_HTTP_HOST_ALLOWLIST": LOOPBACK,

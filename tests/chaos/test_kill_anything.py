@@ -27,6 +27,9 @@ async def test_whatever_is_killed_in_the_middle_of_200_runs_none_is_lost_and_not
     assert not outcome.verdict.violations, text
     assert figures.strikes == dict.fromkeys(TARGETS, 1), text
     assert figures.runs >= RUNS, text
+    assert figures.ruled_calls["allow"], text
+    assert figures.ruled_calls["deny"], text
+    assert figures.notes, text
     # The strikes hit work: calls were lost with their owners, and a zombie wrote what nobody believed.
     assert figures.interrupted_model_calls, text
     assert figures.unknown_outcomes, text

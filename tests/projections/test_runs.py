@@ -48,6 +48,7 @@ from tests.projections.stories import (
     a3x2,
     asked,
     call,
+    closed,
     completed,
     failed,
     opened,
@@ -483,3 +484,18 @@ async def test_pages_join_to_the_whole_list_without_a_run_twice(reader, some_run
 async def test_a_foreign_page_token_is_refused(reader, after):
     with pytest.raises(InvalidPageToken, match="earlier answer"):
         await list_runs(reader, "default", RunFilter(), after=after)
+
+
+def test_a_call_that_people_approve_counts_once_and_one_that_they_deny_is_none():
+    begun = [started(), requested(1), replied(1, "", call("c0"), call("c1"))]
+    asks = [opened(1, at, f"c{at}", f"intr_{at}", kind="approval") for at in range(2)]
+    row = row_of(*begun, *asks)
+    assert (row.tool_calls, row.open_interrupts) == (0, "intr_0 intr_1")
+    row = row_of(
+        *begun,
+        *asks,
+        closed(1, 0, "c0", "intr_0", "resolved"),
+        asked(1, 0, "c0"),
+        closed(1, 1, "c1", "intr_1", "declined"),
+    )
+    assert (row.tool_calls, row.open_interrupts) == (1, "")

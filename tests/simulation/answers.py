@@ -15,14 +15,19 @@ from loomlog.schemas.generated.values import (
     CallVerdict,
     Compaction,
     InterruptionTerms,
+    MeterAmount,
     ModelChoice,
     OutputCheck,
+    Spawn,
     ToolCall,
+    TreeGuard,
     Usage,
+    VerdictCase,
 )
 from loomlog.schemas.records import replace
 from loomlog.services.core.run.commands import (
     Alternative,
+    ChildrenRequested,
     ModelAnswered,
     ModelFailed,
     SummaryCompleted,
@@ -37,11 +42,17 @@ from tests.services.stream.script import answer
 from tests.simulation.clients import (
     APPROVER,
     BRIEF,
+    CLERK,
+    CLERKS,
     OUTPUT_RETRIES,
     PAYER,
+    PURSE,
+    PURSE_LIMIT,
     RECORDER,
+    SECOND_APPROVER,
     SHRINKER,
     bad_answers,
+    escalates,
     expires,
     record_of,
 )
@@ -77,7 +88,13 @@ RULES = '{"rules":[]}'
 PAYER_AGENT = replace(
     AGENT, name=PAYER, approvals=(ApprovalPolicy(source="file", sha256=policy_sha256(RULES), text=RULES),)
 )
-AGENTS = (AGENT, SHRINKER_AGENT, BRIEF_AGENT, RECORDER_AGENT, PAYER_AGENT)
+PURSE_AGENT = replace(PAYER_AGENT, name=PURSE, tools=("Agent",), max_concurrent_children=CLERKS)
+CLERK_AGENT = replace(AGENT, name=CLERK)
+"""It has the rules of the agent that it works for."""
+AGENTS = (AGENT, SHRINKER_AGENT, BRIEF_AGENT, RECORDER_AGENT, PAYER_AGENT, PURSE_AGENT, CLERK_AGENT)
+METER = "limit"
+"""Of the rule that counts over the tree, and its name."""
+DAY_MS = 24 * 3_600_000
 COMPACTED = ("r_auto", "r_wish", "r_hand", "r_seed")
 COMPACTED_TURNS = {"auto": 5, "wish": 3, "hand": 1, "seed": 3}
 """Enough that there is something to leave out; those that talk have one turn for each text."""
@@ -112,6 +129,8 @@ def answered(effect: Any, state: Any, at_ms: int) -> Any:
             duration_ms=1,
             alternatives=tuple(Alternative(choice=choice, sees_images=True) for choice in CANDIDATES),
         )
+    if state.facts.definition.name in (PURSE, CLERK):
+        return (of_purse if state.facts.definition.name == PURSE else of_clerk)(effect, at_ms)
     family = family_script(effect, state, at_ms)
     if family is not None:
         return family
@@ -152,10 +171,42 @@ def ruled(said: ModelAnswered, run_id: str) -> ModelAnswered:
     """The answer with the verdicts of rules: the first call of the run needs approval, the others are allowed."""
     verdicts = [CallVerdict(index=index, outcome="allow") for index in range(len(said.tool_calls))]
     if said.turn == 1 and verdicts:
-        within_ms = int(QUESTION_S * 1000) if expires(run_id) else 24 * 3_600_000
-        group = ApproverGroup(subjects=(APPROVER,), within_ms=within_ms)
-        verdicts[0] = CallVerdict(index=0, outcome="ask", rule="first", question="May it?", groups=(group,))
+        within_ms = int(QUESTION_S * 1000) if expires(run_id) else DAY_MS
+        groups = [ApproverGroup(subjects=(APPROVER,), within_ms=within_ms)]
+        if escalates(run_id):
+            groups.append(ApproverGroup(subjects=(SECOND_APPROVER,), within_ms=DAY_MS))
+        verdicts[0] = CallVerdict(index=0, outcome="ask", rule="first", question="May it?", groups=tuple(groups))
     return replace(said, verdicts=tuple(verdicts))
+
+
+def of_purse(effect: Any, at_ms: int) -> ModelAnswered | ChildrenRequested:
+    """What the run does whose sub-agents share a limit: it starts them all at once."""
+    if isinstance(effect, CallModel):
+        said = answer(effect, 0, at_ms)
+        assert isinstance(said, ModelAnswered)
+        if effect.turn > 1:
+            return said
+        call = ToolCall(id="agents", name="Agent", input="{}")
+        allowed = (CallVerdict(index=0, outcome="allow"),)
+        return replace(said, tool_calls=(call,), effect_classes=("pure",), stop_reason="tool_use", verdicts=allowed)
+    spawns = tuple(Spawn(agent=CLERK, prompt="go") for _ in range(CLERKS))
+    place = {"at_ms": at_ms, "turn": effect.turn, "index": effect.index, "attempt": effect.attempt}
+    return ChildrenRequested(**place, op="parallel_spawn", spawns=spawns)
+
+
+def of_clerk(effect: Any, at_ms: int) -> ModelAnswered | ToolCompleted:
+    """What such a sub-agent does: one call, about which the totals of the tree decide."""
+    said = answer(effect, 0, at_ms)
+    if isinstance(said, ToolCompleted) or effect.turn > 1:
+        return said
+    call = ToolCall(id="t1", name="T", input="{}")
+    counted = (MeterAmount(meter=METER, amount=1),)
+    over = (TreeGuard(meter=METER, at_least=float(PURSE_LIMIT)),)
+    cases = (
+        VerdictCase(policy=0, guards=over, verdict=CallVerdict(index=0, outcome="deny", rule=METER)),
+        VerdictCase(policy=0, verdict=CallVerdict(index=0, outcome="allow", tree_amounts=counted)),
+    )
+    return replace(said, tool_calls=(call,), effect_classes=("unsafe",), stop_reason="tool_use", cases=cases)
 
 
 def compacted(said: ModelAnswered | ToolCompleted, run_id: str) -> ModelAnswered | ToolCompleted:

@@ -24,7 +24,7 @@ from loomlog.services.core.families import aggregate_key
 from loomlog.services.families.budget import INSTALLATION
 from tests.chaos.history import CLAIM, Event, Story
 from tests.chaos.wire import Unreadable, decode
-from tests.simulation.clients import OUTPUT_RETRIES, bad_answers, record_of
+from tests.simulation.clients import OUTPUT_RETRIES, PURSE_LIMIT, bad_answers, record_of
 from tests.simulation.ledger import OVER_LIMIT, Ledger
 from tests.simulation.log import ENTITIES, TOPICS, Record, SimulatedLog
 from tests.simulation.statements import COLUMNS, Row
@@ -86,6 +86,11 @@ class Run:
     """Calls that waited for channels: a queue reports to them, or their time is over."""
     approvals: set[tuple[int, int]] = field(default_factory=set)
     """Calls that need approval."""
+    has_escalated: bool = False
+    allowed: int = 0
+    """Of a root: calls below it that were allowed and count over its tree."""
+    counted: int = 0
+    """Those that it has counted."""
     questions: dict[tuple[int, int], str] = field(default_factory=dict)
     """Calls that ask a person, and how that ended; empty while they wait."""
     rejected: int = 0
@@ -250,6 +255,12 @@ class Checker:
                     self.complain("unapproved", f"{run_id}: makes a call that waits or was denied at {event.place}")
                 key = ("tool", values["turn"], values["index"], values["attempt"])
                 self._intents[run_id, key] = (event.partition, event.term)
+            case "ApprovalDecided":
+                self._counted_call(run_id, values["verdict"], event)
+            case "TreeCounted":
+                run.counted += sum(change["amount"] for change in values["changes"])
+            case "ApprovalEscalated":
+                run.has_escalated = True
             case "ModelReplied":
                 run.replies.append(event.offset)
                 self._answered(event, ("model", values["turn"], 0, values["attempt"]))
@@ -298,6 +309,9 @@ class Checker:
                 self._answered(event, ("tool", values["turn"], values["index"], values["attempt"]))
             case "ToolReturned" if (values["turn"], values["index"]) in run.questions:
                 pass  # its story has seen that the question was ended before
+            case "ToolReturned" if values["outcome"] == "denied":
+                if run.story.calls[values["turn"], values["index"]].verdict != "deny":
+                    self.complain("invented", f"{run_id}: no rule has denied the call that {event.place} answers")
             case "ToolReturned" if values["outcome"] == "cancelled":
                 self._caused(event, STOP)
             case "ToolReturned" if (values["turn"], values["index"]) in run.waits:
@@ -452,6 +466,10 @@ class Checker:
     def has_asked(self, run_id: str) -> bool:
         return bool(self.question_of(run_id)) or self.has_ended(run_id)
 
+    def has_escalated(self, run_id: str) -> bool:
+        run = self.runs.get(run_id)
+        return (run is not None and run.has_escalated) or self.has_ended(run_id)
+
     def question_of(self, run_id: str) -> str:
         run = self.runs.get(run_id)
         return "" if run is None else run.question
@@ -487,6 +505,18 @@ class Checker:
                 return f"the rows of partition {partition} are at {positions.get(partition, 0)} of {end}"
         return ""
 
+    def _counted_call(self, run_id: str, verdict: Mapping[str, Any], event: Event) -> None:
+        """A rule over a tree: its limit is kept, and no call is denied before it is reached."""
+        root = self.runs.get(run_id.partition("-")[0])
+        if root is None:
+            return
+        if verdict["outcome"] == "allow" and verdict["tree_amounts"]:
+            root.allowed += 1
+            if root.allowed > PURSE_LIMIT:
+                self.complain("over the limit", f"{run_id}: call {root.allowed} of its tree, at {event.place}")
+        elif verdict["rule"] == "limit" and not verdict["is_undecided"] and root.allowed < PURSE_LIMIT:
+            self.complain("denied too early", f"{run_id}: {root.allowed} calls of its tree were allowed, {event.place}")
+
     def finish(self) -> None:
         """All has come to its end: is it the right one? What a limit has ended, and its session, end as they may."""
         damaged = self._damaged_keys() | self._keys_over_limit()
@@ -495,6 +525,8 @@ class Checker:
             assert story.first is not None
             if story.first.key in damaged:
                 continue
+            if run.allowed != run.counted:
+                self.complain("not counted", f"{run_id}: its tree was allowed {run.allowed} calls, not {run.counted}")
             may_be_cancelled = run_id in self.cancelled or any(
                 kind in run_id for kind in ("cancel", "talk", "stop", "hand")
             )
@@ -551,11 +583,14 @@ class Checker:
 
     def _people(self, damaged: set[bytes | None]) -> None:
         answered = {command.run_id for command in self._commands.values() if command.name == RESPOND}
+        voted = {command.run_id for command in self._commands.values() if command.name == APPROVE}
         for run_id, run in self.runs.items():
             if run.story.first is not None and run.story.first.key in damaged:
                 continue
             for place, status in run.questions.items():
                 expected = "resolved" if run_id in answered else "timed_out"
+                if place in run.approvals and run_id in voted:
+                    expected = "declined"  # those that were approved are no questions any more
                 if status != expected:
                     self.complain("lost", f"{run_id}: the question {place} is {status!r}, expected {expected}")
 

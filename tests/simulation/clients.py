@@ -5,6 +5,9 @@
     talk      an interactive run: some texts, and a cancel when all of them were answered
     cancel    a run that is cancelled at some time
     family    a run that starts runs, of one of the agents of tests/services/stream/families.py; half are cancelled
+    pay       a run with rules whose first call needs approval: it is approved, denied, approved by the next group once
+              the time of the first is over, or its time is over
+    purse     a run of which four sub-agents want to make a call at once, and a rule allows the tree two
     ask       a run that asks a person, who answers, or does not until the time of the question is over
     stop      an interactive run whose turn is stopped, and which is cancelled once it has parked
     auto      a run whose conversation is compacted whenever it fills half of the window
@@ -64,7 +67,11 @@ RECORDER = "recorder"
 """Its agent."""
 PAYER = "payer"
 """The agent of runs with rules, whose calls need approval."""
-APPROVER = "ann"
+APPROVER, SECOND_APPROVER = "ann", "bob"
+PURSE, CLERK, CLERKS, PURSE_LIMIT = "purse", "clerk", 4, 2
+"""An agent, those that work for it, how many there are, and the calls that a rule allows all of them together."""
+PURSE_SHARE = 0.2
+"""Of the seeds: those with such a tree."""
 PAYMENT_SHARE = 0.3
 """Of the seeds: those with a run that needs approval."""
 PEOPLE_SHARE = 0.3
@@ -140,6 +147,17 @@ def wishes(seed: int, without: frozenset[str], within_s: float) -> list[Wish]:
     )
     if payments.random() < PAYMENT_SHARE and wish.name not in without:
         result.append(wish)
+    purses = Random(f"{seed}/purse")
+    wish = Wish(
+        name=f"purse{purses.randint(0, 9)}",
+        kind="purse",
+        at_s=purses.uniform(0.0, within_s),
+        repeats=purses.random() < 0.3,
+        texts=0,
+        agent=PURSE,
+    )
+    if purses.random() < PURSE_SHARE and wish.name not in without:
+        result.append(wish)
     shrinking = Random(f"{seed}/compaction")
     if shrinking.random() < COMPACTION_SHARE:
         kind = shrinking.choice(COMPACTIONS)
@@ -183,6 +201,11 @@ def expires(run_id: str) -> bool:
     return crc32(run_id.encode()) % 2 == 0
 
 
+def escalates(run_id: str) -> bool:
+    """Whether a second group is asked about a call that nobody of the first decides about."""
+    return crc32(f"{run_id}/escalates".encode()) % 2 == 0
+
+
 def is_approved(run_id: str) -> bool:
     """Whether the approver approves what the run asks for."""
     return crc32(f"{run_id}/approved".encode()) % 3 > 0
@@ -196,6 +219,7 @@ class Reader(Protocol):
     def is_parked(self, run_id: str) -> bool: ...
     def is_at_rest(self, run_id: str, *, texts: int, compactions: int = 0) -> bool: ...
     def has_asked(self, run_id: str) -> bool: ...
+    def has_escalated(self, run_id: str) -> bool: ...
     def question_of(self, run_id: str) -> str: ...
 
 
@@ -245,10 +269,12 @@ class Client:
                 envelope = self._envelope(f"answer-{wish.name}")
                 answer = ResolveInterruption(envelope=envelope, run_id=run_id, interrupt_id=question, answer="yes")
                 await self._send(run_id, answer, wish)
-        elif wish.kind == "pay" and not expires(run_id):
-            await self._until(self._reader.has_asked, run_id)
+        elif wish.kind == "pay" and (escalates(run_id) or not expires(run_id)):
+            is_late = expires(run_id)
+            await self._until(self._reader.has_escalated if is_late else self._reader.has_asked, run_id)
             if approval := self._reader.question_of(run_id):
-                envelope = replace(self._envelope(f"approve-{wish.name}"), subject=APPROVER)
+                approver = SECOND_APPROVER if is_late else APPROVER
+                envelope = replace(self._envelope(f"approve-{wish.name}"), subject=approver)
                 vote = GiveApproval(
                     envelope=envelope, run_id=run_id, interrupt_id=approval, is_approved=is_approved(run_id)
                 )

@@ -40,6 +40,7 @@ from loomlog.services.families.webhook.ingress_reader import IngressReader
 from loomlog.services.families.webhook.state import Webhook
 from loomlog.services.runtime.run import wait_reports
 from loomlog.services.runtime.run.command_handler import RunCommandHandler
+from loomlog.services.runtime.run.family import RunFamily
 from loomlog.services.runtime.run.run_end_actions import RunEndActions
 from loomlog.services.runtime.tools import tool_calls
 from loomlog.services.runtime.tools.operation_tools import OperationTool
@@ -70,6 +71,11 @@ def term_rule() -> AbstractContextManager[Any]:
         return RawEvent(offset, header.schema_id, header.term, header.seq, header.aggregate, value)
 
     return patch.object(TermReader, "read", lenient)
+
+
+def uncounted_trees() -> AbstractContextManager[Any]:
+    """A root does not count what the runs below it are allowed."""
+    return patch.object(RunFamily.local, "joined_event", lambda before, after, joined: None, create=True)
 
 
 def offset_comparison() -> AbstractContextManager[Any]:
@@ -421,6 +427,7 @@ MUTATIONS: dict[str, Mutation] = {
     for mutation in (
         term_rule,
         offset_comparison,
+        uncounted_trees,
         dense_seq_at_a_take_over,
         dense_seq_in_the_rows,
         cursor_compare_and_set,

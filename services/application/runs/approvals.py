@@ -7,6 +7,8 @@ runs of isolated users too; the scopes that the caller holds go with the command
 Before: a transport. After: services/core/run/interrupts/approvals.py.
 """
 
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -15,10 +17,12 @@ from msgspec import structs
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.projections.interrupts import PENDING, InterruptFilter, InterruptRow
 from loomlog.projections.tables import InvalidPageToken
-from loomlog.schemas.approval_policy import PolicyError, decode_policy, parse_policy
+from loomlog.schemas.approval_policy import DENY, PolicyError, decode_policy, parse_policy
 from loomlog.schemas.generated.run_commands import GiveApproval
 from loomlog.schemas.generated.run_events import ApprovalGiven, CommandRefused, InterruptionClosed
+from loomlog.schemas.generated.values import TreeTotal
 from loomlog.schemas.ids import ID_PATTERN
+from loomlog.schemas.records import replace
 from loomlog.services.application.errors import bad_request, owner_refusal
 from loomlog.services.application.queries.audit_log import EventQuery, EventView
 from loomlog.services.application.queries.read_models import scope_of
@@ -36,6 +40,7 @@ from loomlog.services.core.access.decide import (
 )
 from loomlog.services.core.access.scopes import SCOPES
 from loomlog.services.core.approvals.evaluation import CallFacts, CompiledPolicy, parse_call_arguments
+from loomlog.services.core.approvals.tree_totals import TreeTotals, add_totals
 from loomlog.services.core.operations import Answer, Call, Handlers
 from loomlog.services.core.refusals import Refused
 from loomlog.services.core.run.interrupts.questions import APPROVAL
@@ -172,15 +177,15 @@ class ApprovalHandlers:
     # --- trials ------------------------------------------------------------------------------------------------------
 
     async def test(self, call: Call[api.PolicyTest]) -> Answer[api.PolicyTested]:
-        """Return what rules would have said about the calls of a run. Other runs of its tree are not read: counts and
-        sums are those of the run.
+        """Return what rules would have said about the calls of a run. Other runs of its tree are read only for rules
+        that count over the tree.
         """
-        rules = await self._rules_to_test(call)
-        events, is_complete = await self._events_of(call.principal, call.input.run_id)
-        calls = trial(rules, events)
+        rules, run_id = await self._rules_to_test(call), call.input.run_id
+        events, is_complete = await self._events_to_test(call.principal, run_id, is_tree=rules.counts_over_trees)
+        calls = trial(rules, events, run_id)
         outcomes = [one.outcome for one in calls]
         value = api.PolicyTested(
-            run_id=call.input.run_id,
+            run_id=run_id,
             calls=calls[:CALLS_MAX],
             allowed=outcomes.count("allow"),
             denied=outcomes.count("deny"),
@@ -200,10 +205,27 @@ class ApprovalHandlers:
         row = await read_rows(reads.show(NAME, call.caller.tenant, AGGREGATE, positions=call.caller.positions))
         return CompiledPolicy(decode_policy(row.entity.state.text if row is not None else '{"rules":[]}'))
 
-    async def _events_of(self, caller: Caller, run_id: str) -> tuple[list[EventView], bool]:
+    async def _events_to_test(self, caller: Caller, run_id: str, *, is_tree: bool) -> tuple[list[EventView], bool]:
+        """Return the events of a run, or of all runs of its tree in the order of the log, and whether these are all."""
+        pages = iter(range(PAGES_MAX))
+        events, is_complete = await self._events_of(caller, run_id, pages)
+        if not is_tree:
+            return events, is_complete
+        read = {run_id: events}
+        waiting = [root for event in events[:1] if (root := (event.payload.get("parent") or {}).get("root_run_id"))]
+        waiting += _children_in(events)
+        for name in waiting:  # grows during iteration: a tree has no cycles, its ids are hashes of their parents'
+            if name not in read:
+                read[name], is_whole = await self._events_of(caller, name, pages)
+                is_complete = is_complete and is_whole
+                waiting += _children_in(read[name])
+        # All runs of a tree are in one partition.
+        return sorted((event for some in read.values() for event in some), key=lambda event: event.offset), is_complete
+
+    async def _events_of(self, caller: Caller, run_id: str, pages: Iterator[int]) -> tuple[list[EventView], bool]:
         events: list[EventView] = []
         cursor = ""
-        for _ in range(PAGES_MAX):
+        for _ in pages:
             query = EventQuery(run_id=run_id, limit=EVENTS_PAGE, cursor=cursor)
             page = await self._application.audit_log.events(caller, query)
             events += page.events
@@ -213,48 +235,72 @@ class ApprovalHandlers:
         return events, False
 
 
-def trial(rules: CompiledPolicy, events: list[EventView]) -> list[api.TestedCall]:
-    """Return the verdict about each call of these events of a run, in their order. A call that is asked counts as
-    approved.
+def _children_in(events: list[EventView]) -> list[str]:
+    return [event.payload["child_run_id"] for event in events if event.type == "ChildRequested"]
+
+
+@dataclass(slots=True)
+class _TriedRun:
+    """What a trial knows of one run. `agents`: its agent, and those that it works for, as far as they were read."""
+
+    agents: tuple[str, ...]
+    user: str
+    totals: dict[str, int] = field(default_factory=dict)
+    spent_micros: int = 0
+
+
+def trial(rules: CompiledPolicy, events: list[EventView], run_id: str) -> list[api.TestedCall]:
+    """Return the verdict about each call of a run, given its events, or those of its tree, in their order. A call that
+    is asked counts as approved.
     """
-    facts: dict[str, Any] = {"agent": "", "user": ""}
-    totals: dict[str, int] = {}
-    spent_micros = 0
+    runs: dict[str, _TriedRun] = {}
+    tree = TreeTotals()
     calls: dict[tuple[int, int], api.TestedCall] = {}
     for event in events:
-        payload = event.payload
+        payload, run = event.payload, runs.get(event.run_id)
         if event.type == "RunStarted":
-            facts = {"agent": payload["definition"]["name"], "user": payload["user_id"]}
-        elif event.type == "ModelReplied":
-            spent_micros += payload["cost_micros"]
+            above = runs.get((payload.get("parent") or {}).get("run_id", ""))
+            agents = (payload["definition"]["name"], *(above.agents if above is not None else ()))
+            runs[event.run_id] = _TriedRun(agents, payload["user_id"])
+        elif event.type == "ModelReplied" and run is not None:
+            run.spent_micros += payload["cost_micros"]
+            tree = replace(tree, spent_micros=tree.spent_micros + payload["cost_micros"])
             for index, made in enumerate(payload["tool_calls"]):
-                arguments = parse_call_arguments(made["input"])
-                verdict = rules.verdict(
-                    CallFacts(
-                        tool=made["name"],
-                        arguments=arguments,
-                        agents=(facts["agent"],),
-                        tenant=event.tenant,
-                        user=facts["user"],
-                        totals=totals,
-                        spent_micros=spent_micros,
+                tool, arguments = made["name"], parse_call_arguments(made["input"])
+                asked = CallFacts(
+                    tool=tool,
+                    arguments=arguments,
+                    agents=run.agents,
+                    tenant=event.tenant,
+                    user=run.user,
+                    totals=run.totals,
+                    spent_micros=run.spent_micros,
+                    tree=tree,
+                )
+                verdict = rules.verdict(asked)
+                if verdict.outcome != DENY:
+                    for meter, amount in rules.amounts(tool, arguments).items():
+                        run.totals[meter] = run.totals.get(meter, 0) + amount
+                    added = [
+                        TreeTotal(meter=meter, amount=amount)
+                        for meter, amount in rules.tree_amounts(tool, arguments).items()
+                    ]
+                    tree = replace(tree, totals=add_totals(tree.totals, added))
+                if event.run_id == run_id:
+                    calls[payload["turn"], index] = api.TestedCall(
+                        turn=payload["turn"],
+                        index=index,
+                        tool=tool,
+                        outcome=verdict.outcome,
+                        rule=verdict.rule,
+                        reason=verdict.reason,
+                        is_undecided=verdict.is_undecided,
+                        recorded="",
                     )
-                )
-                if verdict.outcome != "deny":
-                    for meter, amount in rules.amounts(made["name"], arguments).items():
-                        totals[meter] = totals.get(meter, 0) + amount
-                calls[payload["turn"], index] = api.TestedCall(
-                    turn=payload["turn"],
-                    index=index,
-                    tool=made["name"],
-                    outcome=verdict.outcome,
-                    rule=verdict.rule,
-                    reason=verdict.reason,
-                    is_undecided=verdict.is_undecided,
-                    recorded="",
-                )
-        elif event.type == "ToolReturned" and (place := (payload["turn"], payload["index"])) in calls:
-            calls[place] = structs.replace(calls[place], recorded=payload["outcome"])
+        elif event.type == "ToolReturned" and event.run_id == run_id:
+            place = (payload["turn"], payload["index"])
+            if place in calls:
+                calls[place] = structs.replace(calls[place], recorded=payload["outcome"])
     return list(calls.values())
 
 

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import orjson
 from msgspec import field
 
-from loomlog.connectors.configuration.secret_registry import SecretRefused, SecretRegistry, require_signature
+from loomlog.connectors.configuration.secret_registry import SecretRefused, SecretRegistry, require_hook_signatures
 from loomlog.connectors.crypto.content_encryption import TOKEN, has_tokens
 from loomlog.connectors.definitions import DefinitionProblem
 from loomlog.connectors.definitions.triggers import hook_texts, parse_hooks
@@ -372,12 +372,10 @@ def _check_hooks(hooks: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any],
 
 def check_signatures(secrets: SecretRegistry, hooks: Sequence[Mapping[str, Any]], tenant: str) -> None:
     """Raise Refused(bad_request) unless a tenant may have each hook signed with the secret that it names."""
-    for number, hook in enumerate(hooks):
-        if name := hook.get("secret_env"):
-            try:
-                require_signature(secrets, name, hook.get("url", ""), tenant)
-            except SecretRefused as refused:
-                raise bad_request(f"on_complete[{number}].secret_env: {refused}") from refused
+    try:
+        require_hook_signatures(secrets, hooks, tenant)
+    except SecretRefused as refused:
+        raise bad_request(str(refused)) from refused
 
 
 def _check_parent_context(context: Mapping[str, str]) -> Mapping[str, str]:

@@ -2,6 +2,8 @@
 
     arguments.py   values of a call's arguments by JSON path
     evaluation.py  the verdict of policies about one call
+    tree_totals.py the verdict where it depends on what the other runs of the tree were allowed
 
-Before: a policy of the file, of a tenant or of an agent, as JSON. After: services/core/run/approvals records verdicts.
+Before: a policy of the file, of a tenant or of an agent, as JSON. After: services/core/run/interrupts/approvals.py
+records verdicts.
 """

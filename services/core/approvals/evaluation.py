@@ -5,7 +5,8 @@ allow. Of those that ask, the first policy in the order of trust (file, tenant, 
 approvers. No rule matches: allowed.
 
 A condition that cannot be decided (an argument that is missing or of another type, a count of calls that other runs of
-the tree may have made) counts as met by a rule that denies or asks, and as not met by one that allows.
+the tree may have made) counts as met by a rule that denies or asks, and as not met by one that allows. Conditions of
+rules that count over the tree are decided later, when the totals are known: they are guards of a case here.
 
 Rules are indexed by the name of the tool, so that a call costs what the rules for its tool cost.
 
@@ -26,9 +27,10 @@ from msgspec import field
 
 from loomlog.schemas.approval_policy import (
     ALLOW,
-    ASK,
     DENY,
     EVERY,
+    RUN,
+    TREE,
     Ask,
     Condition,
     Path,
@@ -36,16 +38,20 @@ from loomlog.schemas.approval_policy import (
     Rule,
     meter_of,
     parse_path,
+    reads_history,
 )
-from loomlog.schemas.records import Value
+from loomlog.schemas.generated.values import TreeGuard
+from loomlog.schemas.records import Value, replace
 from loomlog.services.core.approvals.arguments import ArgumentError, find_values
+from loomlog.services.core.approvals.tree_totals import TreeTotals, holds
 
 MICROS = 1_000_000
 AMOUNT_MAX = 1 << 53
 """Where amounts and totals stop, in millionths: what cannot be read counts as this much, so that it is asked about."""
 TOOLS_KEPT = 1_000
 """Names of tools whose rules a policy remembers: a model may invent any number of them."""
-STRICTNESS = {ALLOW: 0, ASK: 1, DENY: 2}
+UNKNOWN = -1
+"""A total of which it is not known whether an earlier call of the same reply counts."""
 ARGUMENTS_UNREADABLE = object()
 """Arguments that are no JSON object: no condition on them can be decided."""
 
@@ -65,8 +71,13 @@ class CallFacts(Value, frozen=True, kw_only=True):
     user: str
     totals: Mapping[str, int]
     spent_micros: int
+    """What the run has cost, with the reply that makes the call."""
+    cost_micros: int = 0
+    """What that reply has cost: totals of the tree do not have it yet."""
     is_counted: bool = True
-    """False: other runs of the tree may have made calls that count, so no count, sum or cost is known."""
+    """False: other runs of the tree may have made calls that count, so no count, sum or cost of the run is known."""
+    tree: TreeTotals | None = None
+    """Totals of the tree, where a verdict is asked for at once."""
     values: dict[Path, list[Any]] = field(default_factory=dict)
     """Values of the arguments by path, as far as rules have asked for them."""
 
@@ -86,26 +97,47 @@ NO_RULE = Verdict()
 DENIED_UNREADABLE = Verdict(outcome=DENY, reason="the rules for this call cannot be read")
 
 
+Case = tuple[tuple[TreeGuard, ...], Verdict]
+"""A verdict, and what it expects of the totals of the tree."""
+
+
 class CompiledPolicy:
     """A policy whose paths and patterns are prepared; used by many calls."""
 
     def __init__(self, policy: Policy) -> None:
         self._rules = tuple(_CompiledRule(rule) for rule in policy.rules)
-        conditions = [condition for rule in policy.rules for condition in rule.when if meter_of(condition)]
-        self._meters = tuple({meter_of(condition): _Meter(condition) for condition in conditions}.values())
+        self._meters, self._tree_meters = _meters_of(policy, RUN), _meters_of(policy, TREE)
+        self.counts_over_trees = any(rule.reach == TREE for rule in policy.rules)
         self._by_tool: OrderedDict[str, tuple[_CompiledRule, ...]] = OrderedDict()
 
     def verdict(self, call: CallFacts) -> Verdict:
-        """Return what the first rule that matches says."""
+        """Return what the first rule that matches says, given the totals of `call.tree`."""
+        for guards, verdict in self.cases(call):
+            if holds(guards, call.tree, allows=verdict.outcome == ALLOW):
+                return replace(verdict, is_undecided=True) if guards and call.tree is None else verdict
+        raise AssertionError("the last case has no guard")
+
+    def cases(self, call: CallFacts) -> list[Case]:
+        """Return the verdicts of the rules that match, in their order; the first one whose guards hold counts. The last
+        one has no guard.
+        """
+        cases: list[Case] = []
         for rule in self._rules_for(call.tool):
             verdict = rule.verdict(call)
             if verdict is not None:
-                return verdict
-        return NO_RULE
+                cases.append((rule.guards(call), verdict))
+                if not rule.tree_tests:
+                    return cases
+        cases.append(((), NO_RULE))
+        return cases
 
     def amounts(self, tool: str, arguments: Any) -> dict[str, int]:
-        """Return what a call adds to each total."""
+        """Return what a call adds to each total of its run."""
         return {meter.key: amount for meter in self._meters if (amount := meter.amount(tool, arguments))}
+
+    def tree_amounts(self, tool: str, arguments: Any) -> dict[str, int]:
+        """Return what a call adds to each total of its tree."""
+        return {meter.key: amount for meter in self._tree_meters if (amount := meter.amount(tool, arguments))}
 
     def _rules_for(self, tool: str) -> "tuple[_CompiledRule, ...]":
         rules = self._by_tool.get(tool)
@@ -115,11 +147,6 @@ class CompiledPolicy:
             if len(self._by_tool) > TOOLS_KEPT:
                 self._by_tool.popitem(last=False)
         return rules
-
-
-def strictest(verdicts: Sequence[Verdict]) -> int:
-    """Return the position of the verdict that counts: the strictest, the first of equal ones."""
-    return max(range(len(verdicts)), key=lambda position: (STRICTNESS[verdicts[position].outcome], -position))
 
 
 def parse_call_arguments(text: str) -> Any:
@@ -142,12 +169,22 @@ class _CompiledRule:
         self._rule = rule
         self.is_for_tool = any_pattern(rule.tools)
         self._agents, self._tenants, self._users = map(_restriction, (rule.agents, rule.tenants, rule.users))
-        self._tests = [_test_of(condition, is_lenient=rule.then == ALLOW) for condition in rule.when]
+        is_tree = rule.reach == TREE
+        self._tests = [
+            _test_of(condition, is_lenient=rule.then == ALLOW)
+            for condition in rule.when
+            if not (is_tree and reads_history(condition))
+        ]
+        self.tree_tests = [_TreeTest(condition) for condition in rule.when if is_tree and reads_history(condition)]
         self._met = _verdict_of(rule, is_undecided=False)
         self._undecided = _verdict_of(rule, is_undecided=True)
 
+    def guards(self, call: CallFacts) -> tuple[TreeGuard, ...]:
+        """Return what the rule expects of the totals of the tree."""
+        return tuple([test.guard(call) for test in self.tree_tests]) if self.tree_tests else ()
+
     def verdict(self, call: CallFacts) -> Verdict | None:
-        """Return the verdict; None when the rule does not match."""
+        """Return the verdict, if the totals of the tree are as expected; None when the rule does not match."""
         if self._agents is not None and not any(map(self._agents, call.agents)):
             return None
         if (self._tenants is not None and not self._tenants(call.tenant)) or (
@@ -202,7 +239,7 @@ def _test_of(condition: Condition, *, is_lenient: bool) -> Test:
     compare = _comparison(condition)
     if condition.spent:
         return lambda call: compare(_known(call, call.spent_micros) / MICROS)
-    meter = _Meter(condition)
+    meter = _Meter(condition, RUN)
     if condition.count is not None:
         return lambda call: compare(_known(call, call.totals.get(meter.key, 0)))
 
@@ -214,8 +251,8 @@ def _test_of(condition: Condition, *, is_lenient: bool) -> Test:
 
 
 def _known(call: CallFacts, number: int) -> int:
-    if not call.is_counted:
-        raise ArgumentError("other runs of the tree may have made calls that count")
+    if not call.is_counted or number == UNKNOWN:
+        raise ArgumentError("other calls may count")
     return number
 
 
@@ -297,11 +334,40 @@ def _number(value: Any) -> float | int:
     return value
 
 
-class _Meter:
-    """A total over the calls of a run: how many, or the sum of an argument in millionths."""
+class _TreeTest:
+    """A condition on a total of the tree."""
 
     def __init__(self, condition: Condition) -> None:
-        self.key = meter_of(condition)
+        self._condition = condition
+        self._meter = None if condition.spent else _Meter(condition, TREE)
+
+    def guard(self, call: CallFacts) -> TreeGuard:
+        condition, meter = self._condition, self._meter
+        if meter is None:
+            amount = call.cost_micros
+        else:
+            amount = 0 if condition.count is not None else meter.amount(call.tool, call.arguments)
+        return TreeGuard(
+            meter="" if meter is None else meter.key,
+            amount=amount,
+            unit=1 if condition.count is not None else MICROS,
+            greater_than=condition.greater_than,
+            at_least=condition.at_least,
+            less_than=condition.less_than,
+            at_most=condition.at_most,
+        )
+
+
+def _meters_of(policy: Policy, reach: str) -> "tuple[_Meter, ...]":
+    conditions = [condition for rule in policy.rules if rule.reach == reach for condition in rule.when]
+    return tuple({key: _Meter(one, reach) for one in conditions if (key := meter_of(one, reach))}.values())
+
+
+class _Meter:
+    """A total over calls: how many, or the sum of an argument in millionths."""
+
+    def __init__(self, condition: Condition, reach: str) -> None:
+        self.key = meter_of(condition, reach)
         self._is_for_tool = any_pattern(condition.count or condition.of or ())
         self._path = parse_path(condition.sum) if condition.sum is not None else None
 

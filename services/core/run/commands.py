@@ -47,8 +47,10 @@ from loomlog.schemas.generated.values import (
     ToolCall,
     ToolListPin,
     Usage,
+    VerdictCase,
 )
 from loomlog.schemas.records import Value
+from loomlog.services.core.approvals.tree_totals import TreeTotals
 from loomlog.services.core.run.limits import RESIDENTS_MAX
 from loomlog.services.core.run.run_facts import Pause, RunFacts
 from loomlog.services.core.run.state import State
@@ -275,6 +277,10 @@ class ModelAnswered(Value, frozen=True, kw_only=True):
     """Lists of MCP servers whose tools the model was shown, by server."""
     verdicts: tuple[CallVerdict, ...] = ()
     """What the rules of the run say about its tool calls; a call without one is denied where there are rules."""
+    cases: tuple[VerdictCase, ...] = ()
+    """What the rules say about calls that have no verdict yet, depending on the totals of the tree."""
+    tree: TreeTotals | None = None
+    """Totals that the root of the run has at this moment; None: the run is a root, or its root is not live."""
     output: OutputCheck | None = None
     """The answer against the output schema of the run; None: it has none, or the answer requests tool calls."""
 

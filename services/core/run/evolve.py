@@ -55,6 +55,7 @@ from loomlog.schemas.generated.run_events import (
     ToolOutcomeAsked,
     ToolReconcileRequested,
     ToolReturned,
+    TreeCounted,
     TurnCancelled,
     WaitReported,
 )
@@ -71,6 +72,7 @@ from loomlog.services.core.run.interrupts.evolve_questions import (
     apply_question_closed,
     apply_question_opened,
 )
+from loomlog.services.core.run.interrupts.tree_counts import with_changes
 from loomlog.services.core.run.run_facts import (
     EMPTY_GAUGE,
     NO_LOSSES,
@@ -123,7 +125,7 @@ from loomlog.services.core.run.turns.evolve_model_calls import (
     require_failed_attempt,
 )
 
-REDUCER_VERSION = 18
+REDUCER_VERSION = 19
 """Raise it whenever the same events fold to another state; older snapshots are then ignored."""
 
 
@@ -209,6 +211,8 @@ def evolve(state: State, event: Event, at_ms: int) -> State:
             return with_facts(state, replace(require_facts(state, event), quarantine_error="", losses=NO_LOSSES))
         case PersonNotified():
             return apply_person_notified(state, event)
+        case TreeCounted(changes=changes, spent_micros=spent_micros):
+            return with_facts(state, with_changes(require_facts(state, event), changes, spent_micros))
         case LimitReached(notice=notice):
             facts = require_facts(state, event)
             text = f"{notice.scope}/{notice.severity}"

@@ -49,6 +49,7 @@ from loomlog.schemas.generated.run_events import (
     ToolOutcomeAsked,
     ToolReconcileRequested,
     ToolReturned,
+    TreeCounted,
     TurnCancelled,
     WaitReported,
 )
@@ -219,6 +220,7 @@ def react(state: State, event: Event) -> tuple[Effect, ...]:
             | ApprovalDecided()
             | ApprovalGiven()
             | ApprovalEscalated()
+            | TreeCounted()
             | InterruptionOpened()
             | InterruptionClosed()
             | PersonNotified()

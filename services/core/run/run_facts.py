@@ -18,6 +18,7 @@ from loomlog.schemas.generated.values import (
     RunOptions,
     SkillPin,
     ToolListPin,
+    TreeTotal,
     Usage,
 )
 from loomlog.schemas.ids import command_identity
@@ -162,6 +163,10 @@ class RunFacts(Value, frozen=True, kw_only=True):
     """What its calls took from queues, newest last, to answer a queue that asks again."""
     totals: tuple[MeterAmount, ...] = ()
     """Counts and sums of its permitted calls that its rules read, by meter."""
+    tree: tuple[TreeTotal, ...] = ()
+    """Counts and sums over the tree, by meter: the run's own part, and in a root the parts of all runs below it too."""
+    tree_spent_micros: int = 0
+    """What the runs below a root have cost, where rules read that."""
 
     def find_input(self, input_id: str) -> str:
         """Return the id of the text that was received under that id, whatever its body was; empty for a new one."""

@@ -5,6 +5,7 @@ Before: services.py. After: the owner of the rules; every runtime pins them in t
 
 import orjson
 
+from loomlog.connectors.configuration.secret_registry import SecretRefused, SecretRegistry, require_rule_signatures
 from loomlog.projections.entity_items import ItemRow
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.approval_policy import PolicyError, parse_policy, policy_text
@@ -27,8 +28,9 @@ WAIT_S = 10.0
 class PolicyHandlers:
     """One method for each operation. All raise Refused and Unavailable."""
 
-    def __init__(self, context: FamilyContext) -> None:
-        self._commands, self._reads = context.commands, context.reads
+    def __init__(self, context: FamilyContext, secrets: SecretRegistry) -> None:
+        """`secrets`: which of them may sign what rules send."""
+        self._commands, self._reads, self._secrets = context.commands, context.reads, secrets
 
     def by_operation(self) -> Handlers:
         """Return the handlers by their operations."""
@@ -61,7 +63,8 @@ class PolicyHandlers:
         """Put rules in force."""
         try:
             text = policy_text(parse_policy({"rules": call.input.rules}, scopes=SCOPES))
-        except PolicyError as error:
+            require_rule_signatures(self._secrets, call.input.rules, call.caller.tenant)
+        except (PolicyError, SecretRefused) as error:
             raise Refused("bad_request", str(error)) from error
         replaces = call.input.replaces
         return await self._set(call, text, replaces=ANY_VERSION if replaces is None else replaces)

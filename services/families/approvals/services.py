@@ -3,10 +3,28 @@
 Before: services/families/opening.py. After: handlers.py.
 """
 
+from dataclasses import dataclass
+
+from loomlog.connectors.configuration.load import ProcessConfiguration
+from loomlog.connectors.configuration.secret_registry import NO_SECRETS, SecretRegistry
 from loomlog.services.families.approvals.handlers import PolicyHandlers
 from loomlog.services.families.opening import FamilyContext, FamilyServices
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalOptions:
+    """What the configuration says of approvals."""
+
+    secrets: SecretRegistry = NO_SECRETS
+    """Which variables may sign what rules of tenants send."""
+
+
+def read_options(loaded: ProcessConfiguration) -> ApprovalOptions:
+    """Return the options of a process."""
+    return ApprovalOptions(secrets=loaded.secret_registry)
+
+
 def open_family(context: FamilyContext) -> FamilyServices:
     """Open approvals."""
-    return FamilyServices(handlers=PolicyHandlers(context).by_operation())
+    handlers = PolicyHandlers(context, context.options(ApprovalOptions).secrets)
+    return FamilyServices(handlers=handlers.by_operation())

@@ -10,6 +10,12 @@ from urllib.parse import urlsplit
 
 from loomlog.connectors.configuration.memory_block import unknown_memory_placeholders
 from loomlog.connectors.configuration.resolve import CONTEXT_TOOL
+from loomlog.connectors.configuration.secret_registry import (
+    SecretRefused,
+    SecretRegistry,
+    require_hook_signatures,
+    require_rule_signatures,
+)
 from loomlog.connectors.crypto.content_encryption import has_tokens
 from loomlog.connectors.definitions import KINDS, DefinitionProblem, Kind, canonical_json, covers
 from loomlog.connectors.protocols import Blobs
@@ -103,8 +109,18 @@ EXCESSES_SHOWN = 5
 class Composer:
     """Makes contents. Raises DefinitionProblem, ConnectorError, PositionNotRead."""
 
-    def __init__(self, table: DefinitionTable, blobs: Blobs, *, hosts: Collection[str] | None = None) -> None:
-        """`hosts`: those that a definition may name as addresses to call; None: any."""
+    def __init__(
+        self,
+        table: DefinitionTable,
+        blobs: Blobs,
+        *,
+        hosts: Collection[str] | None = None,
+        secrets: SecretRegistry | None = None,
+    ) -> None:
+        """`hosts`: those that a definition may name as addresses to call; None: any. `secrets`: which of them may sign
+        what its rules and hooks send; None: that is not checked here.
+        """
+        self._secrets = secrets
         self._table = table
         self._blobs = blobs
         self._hosts = hosts
@@ -141,6 +157,7 @@ class Composer:
             content = kind.content_of(narrowed(kind.block_of(content), name, abilities, overlay))
         stamp.check(kind, content)
         self._require_allowed_host(kind, content)
+        self._require_signatures(content, author.tenant)
         _require_within(kind, name, content, abilities, base)
         if kind is MCP_SERVER and self.discover is not None and discovers:
             discovered = await self.discover(name, author.tenant, content)
@@ -168,6 +185,16 @@ class Composer:
         if not is_host_allowed(host, self._hosts):
             text = f"{kind.reached}: the host {host[:120]} is not among LOOMLOG_HTTP_HOST_ALLOWLIST"
             raise DefinitionProblem("invalid_definition", text)
+
+    def _require_signatures(self, content: Mapping[str, Any], tenant: str) -> None:
+        """Raise DefinitionProblem for a secret that may not sign, so that nothing is written that could not be sent."""
+        if self._secrets is None:
+            return
+        try:
+            require_rule_signatures(self._secrets, (content.get("approvals") or {}).get("rules") or (), tenant)
+            require_hook_signatures(self._secrets, content.get("on_complete") or (), tenant)
+        except SecretRefused as refused:
+            raise DefinitionProblem("invalid_definition", str(refused)) from refused
 
     async def require_within(self, kind: Kind, name: str, content: Mapping[str, Any], author: Author) -> None:
         """Raise DefinitionProblem(grants_exceeded) for a content that has more than the run that makes it active."""

@@ -17,6 +17,7 @@ from typing import Any
 
 from msgspec import UNSET, structs
 
+from loomlog.connectors.configuration.secret_registry import SecretRegistry
 from loomlog.connectors.definitions import DefinitionProblem, Kind
 from loomlog.connectors.definitions.schedule import SCHEDULE
 from loomlog.connectors.definitions.team_diagram import render_diagram
@@ -95,13 +96,14 @@ class DefinitionOperations:
         *,
         blobs: Blobs,
         hosts: Collection[str] | None = None,
+        secrets: SecretRegistry | None = None,
         wait_s: float = WAIT_S,
     ) -> None:
-        """`hosts`: those that definitions may name as addresses to call; None: any."""
+        """`hosts`: those that definitions may name as addresses to call; None: any. `secrets`: see Composer."""
         self.table = table
         self._commands = commands
         self._replicas = replicas
-        self.composer = Composer(table, blobs, hosts=hosts)
+        self.composer = Composer(table, blobs, hosts=hosts, secrets=secrets)
         self.authorship = Authorship(table)
         self.wait_s = wait_s
         self.after_change: AfterChange | None = None

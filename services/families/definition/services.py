@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from loomlog.connectors.configuration.load import ProcessConfiguration
+from loomlog.connectors.configuration.secret_registry import SecretRegistry
 from loomlog.connectors.errors import ConnectorError, describe_unreachable
 from loomlog.connectors.protocols import LogRanges
 from loomlog.schemas.codec import Undecodable, read_envelope
@@ -34,6 +35,8 @@ class DefinitionOptions:
     """Definitions of the files, by kind and name."""
     hosts: Collection[str] | None = None
     """Those that definitions may name as addresses to call; None: any."""
+    secrets: SecretRegistry | None = None
+    """Which variables may sign what their rules and hooks send; None: that is not checked here."""
     run_wait_s: float = RUN_WAIT_S
     """How long a judgement waits for a run that is not known yet."""
 
@@ -41,7 +44,9 @@ class DefinitionOptions:
 def read_options(loaded: ProcessConfiguration) -> DefinitionOptions:
     """Return the options of a process. Raises DefinitionProblem."""
     return DefinitionOptions(
-        files=configured_definitions(loaded.configuration), hosts=loaded.settings.http_host_allowlist
+        files=configured_definitions(loaded.configuration),
+        hosts=loaded.settings.http_host_allowlist,
+        secrets=loaded.secret_registry,
     )
 
 
@@ -59,7 +64,9 @@ def open_family(context: FamilyContext) -> FamilyServices:
     options, sources = context.options(DefinitionOptions), context.get(RunSources)
     replicas, reads = context.parts.replicas, context.reads
     table = DefinitionTable(replicas, options.files, blobs=context.blobs, reads=reads)
-    operations = DefinitionOperations(context.commands, replicas, table, blobs=context.blobs, hosts=options.hosts)
+    operations = DefinitionOperations(
+        context.commands, replicas, table, blobs=context.blobs, hosts=options.hosts, secrets=options.secrets
+    )
     evaluations = Evaluations(
         context.commands, table, reads, sources.runs, decrypt=context.decrypt, run_wait_s=options.run_wait_s
     )

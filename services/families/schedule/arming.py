@@ -20,7 +20,7 @@ from loomlog.connectors.configuration.secret_registry import (
     Purpose,
     SecretRefused,
     SecretRegistry,
-    require_signature,
+    require_hook_signatures,
 )
 from loomlog.connectors.definitions.canonical import canonical_json
 from loomlog.connectors.definitions.kind import Kind
@@ -147,12 +147,12 @@ def _problem(block: ScheduleBlock, tenant: str, secrets: SecretRegistry) -> str:
             secrets.require(variable, Purpose.SCHEDULE_CREDENTIAL, tenant=tenant)
         except SecretRefused as refused:
             return f"user_credentials_from_env.{name}: {refused}"
-    for number, hook in enumerate(block.on_complete):
-        try:
-            if hook.secret_env:
-                require_signature(secrets, hook.secret_env, hook.url, tenant)
-        except SecretRefused as refused:
-            return f"on_complete[{number}].secret_env: {refused}"
+    try:
+        require_hook_signatures(
+            secrets, [{"secret_env": hook.secret_env, "url": hook.url} for hook in block.on_complete], tenant
+        )
+    except SecretRefused as refused:
+        return str(refused)
     return ""
 
 

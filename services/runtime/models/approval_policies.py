@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from loomlog.connectors.configuration.approvals_block import ApprovalsBlock
-from loomlog.schemas.approval_policy import policy_sha256
+from loomlog.schemas.approval_policy import PolicyError, decode_policy, policy_sha256, reads_tree_cost
 from loomlog.schemas.generated.values import ApprovalPolicy
 from loomlog.services.families.approvals.state import TenantPolicy
 
@@ -45,7 +45,22 @@ def _pin(source: str, text: str, version: int = 0) -> tuple[ApprovalPolicy, ...]
     """Return the policy; none for a text without rules."""
     if text in ("", NO_RULES):
         return ()
-    return (ApprovalPolicy(source=source, version=version, sha256=policy_sha256(text), text=text),)
+    return (
+        ApprovalPolicy(
+            source=source,
+            version=version,
+            sha256=policy_sha256(text),
+            text=text,
+            reads_tree_cost=_reads_tree_cost(text),
+        ),
+    )
+
+
+def _reads_tree_cost(text: str) -> bool:
+    try:
+        return reads_tree_cost(decode_policy(text))
+    except PolicyError:
+        return False  # written by a later version of this program: every call of the run is denied
 
 
 def with_policies_in_force(

@@ -231,10 +231,10 @@ class ModelCalls:
             if shown:
                 answered = replace(answered, tool_lists=shown)
             if rules.policies:
-                verdicts = decide_calls(
-                    rules, _with_cost(state.facts, answered), tenant, _stored_calls(reply), sealer.text
+                verdicts, cases = decide_calls(
+                    rules, state.facts, tenant, _stored_calls(reply), sealer.text, cost_micros=answered.cost_micros
                 )
-                answered = replace(answered, verdicts=verdicts)
+                answered = replace(answered, verdicts=verdicts, cases=cases)
             return replace(answered, notices=notices) if notices else answered
         except (Transient, Permanent) as error:
             if hold is not None:
@@ -605,11 +605,6 @@ def _stored_calls(reply: Reply) -> tuple[ToolCall, ...]:
             for call in reply.tool_calls
         ]
     )
-
-
-def _with_cost(facts: RunFacts, answered: ModelAnswered) -> RunFacts:
-    """Return the facts with what the reply has cost: it is spent before its calls are made."""
-    return replace(facts, cost_micros=facts.cost_micros + answered.cost_micros)
 
 
 def _encrypt_call(call: ToolCall, cipher: ContentCipher | NoCipher) -> ToolCall:

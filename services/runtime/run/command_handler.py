@@ -34,7 +34,7 @@ from loomlog.schemas.generated.run_commands import (
     StartRun,
 )
 from loomlog.schemas.generated.run_events import (
-    ApprovalDecided,
+    ApprovalEscalated,
     InterruptionClosed,
     InterruptionOpened,
     RunCancelled,
@@ -59,6 +59,7 @@ from loomlog.services.core.run.commands import (
     ResolveCallCommand,
     ResumeCommand,
 )
+from loomlog.services.core.run.interrupts.approvals import asked_approval
 from loomlog.services.core.run.lifecycle.activity import may_rest
 from loomlog.services.core.run.lifecycle.event_import import is_importing
 from loomlog.services.core.run.lifecycle.pause import RUN_SCOPE
@@ -105,7 +106,7 @@ LiveRunCommand = (
 """Commands to an existing run."""
 REGISTRY_EVENTS = frozenset({RunStarted, RunRestored, RunRefused, RunCompleted, RunFailed, RunCancelled})
 """Events with which a run begins or stops holding its session and handle; most events do not."""
-INTERRUPTIONS = frozenset({InterruptionOpened, InterruptionClosed, ApprovalDecided})
+INTERRUPTIONS = frozenset({InterruptionOpened, InterruptionClosed, ApprovalEscalated})
 
 
 class RunCommandHandler:
@@ -220,8 +221,11 @@ class RunCommandHandler:
         facts = getattr(aggregate.state, "facts", None)
         if facts is not None and isinstance(event, Interruption):
             self._context.on_interruption(aggregate.tenant, facts, event, is_repeated)
-        elif facts is not None and isinstance(event, ApprovalDecided):
-            self._context.on_approval(aggregate.tenant, facts, event, is_repeated)
+        if facts is not None and isinstance(event, InterruptionOpened | ApprovalEscalated):
+            asked = asked_approval(aggregate.state, event)
+            if asked is not None:
+                for notify in self._context.on_approval:
+                    notify(aggregate.tenant, facts, asked, is_repeated)
 
     def live_found(self, aggregate: Aggregate) -> None:
         if isinstance(aggregate.state, Resting):

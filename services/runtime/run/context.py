@@ -3,15 +3,16 @@
 Before: services/runtime/run_host.py makes it. After: command_handler.py and its parts, one of each for each partition.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from loomlog.connectors.protocols import ToolResult
 from loomlog.schemas.generated.run_commands import ReportWait
-from loomlog.schemas.generated.run_events import ApprovalDecided, InterruptionClosed, InterruptionOpened
+from loomlog.schemas.generated.run_events import InterruptionClosed, InterruptionOpened
 from loomlog.schemas.generated.values import AgentDefinition, BlobRef, QueueRef, ToolCall
 from loomlog.services.core.run.commands import CommandRefusal, ToolCompleted
+from loomlog.services.core.run.interrupts.approvals import AskedApproval
 from loomlog.services.core.run.react import CallTool
 from loomlog.services.core.run.run_facts import Pause, RunFacts
 from loomlog.services.core.run.state import AwaitingTools, Wait
@@ -47,10 +48,6 @@ def ignore_interruption(tenant: str, facts: RunFacts, event: Interruption, is_re
 
 def ignore_lease(queue: QueueRef, lease_id: str, taken: int) -> None:
     """Do nothing about a lease: its queue asks again."""
-
-
-def ignore_approval(tenant: str, facts: RunFacts, event: ApprovalDecided, is_repeated: bool) -> None:
-    """Do nothing about a call that waits for approval."""
 
 
 class WaitResults(Protocol):
@@ -123,8 +120,8 @@ class RunContext:
     """Called with the tenant and the facts of each run whose end is in the log."""
     on_interruption: Callable[[str, RunFacts, Interruption, bool], None] = ignore_interruption
     """Called with a question that was opened or closed and is in the log; true: again, after a takeover."""
-    on_approval: Callable[[str, RunFacts, ApprovalDecided, bool], None] = ignore_approval
-    """The same, with a verdict about a call."""
+    on_approval: Sequence[Callable[[str, RunFacts, AskedApproval, bool], None]] = ()
+    """The same, with a call about which a group of people is asked."""
 
     async def load_definition(
         self, agent: str, tenant: str, *, def_id: str = "", positions: tuple[str, ...] = ()

@@ -35,7 +35,9 @@ from loomlog.schemas.approval_policy import ALLOW, ASK
 from loomlog.schemas.generated.callback_commands import RequestCallback
 from loomlog.schemas.generated.values import CommandEnvelope, ToolCall
 from loomlog.schemas.records import Value
+from loomlog.services.core.approvals.tree_totals import resolve_verdicts
 from loomlog.services.core.refusals import Refused, Unavailable
+from loomlog.services.core.run.interrupts.tree_counts import tree_totals
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import Ended
 from loomlog.services.core.run.subagents.children import last_output, root_of
@@ -308,7 +310,9 @@ class RunEndHooks:
         if not rules.policies:
             return
         call = ToolCall(id="", name=tool, input=canonical_json(arguments))
-        [verdict] = decide_calls(rules, facts, end.tenant, (call,))
+        # Of a tree the root knows all, as of its end; a run below it does not, and its calls that count are denied.
+        tree = tree_totals(facts) if facts.parent is None else None
+        [verdict] = resolve_verdicts(*decide_calls(rules, facts, end.tenant, (call,)), tree)
         if verdict.outcome == ASK:
             raise Refused("command_refused", f"{tool} needs approval by people; none are asked after the end of a run")
         if verdict.outcome != ALLOW:

@@ -32,6 +32,7 @@ from loomlog.services.core.run.commands import (
 from loomlog.services.core.run.conversation.conversation import build_conversation
 from loomlog.services.core.run.decide import decide
 from loomlog.services.core.run.evolve import REDUCER_VERSION, evolve
+from loomlog.services.core.run.interrupts.tree_counts import count_in_root, counting_root, with_tree_totals
 from loomlog.services.core.run.lifecycle.event_import import is_importing
 from loomlog.services.core.run.lifecycle.fork import conversation_origin
 from loomlog.services.core.run.lifecycle.timers import next_timer_at
@@ -157,13 +158,17 @@ class RunLineage:
 
 
 class RelatedRuns:
-    """Effects on parents and children (protocol loomlog.services.stream.family.LocalEffects)."""
+    """Effects on parents and children, and counts of roots (protocol loomlog.services.stream.family.LocalEffects)."""
 
     def is_local(self, effect: Effect) -> bool:
         return isinstance(effect, RELATED_RUN_EFFECTS)
 
     def pending_local_effects(self, state: State) -> tuple[RelatedRunEffect, ...]:
         return pending_related_effects(state)
+
+    joined_aggregate = staticmethod(counting_root)
+    with_joined = staticmethod(with_tree_totals)
+    joined_event = staticmethod(count_in_root)
 
 
 class RunFamily:

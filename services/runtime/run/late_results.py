@@ -108,6 +108,7 @@ def encode_result(envelope: CommandEnvelope, run_id: str, order: Any) -> HandOve
                 credential_source=order.credential_source,
                 credential_scope=order.credential_scope,
                 verdicts=order.verdicts,
+                cases=order.cases,
                 output=order.output,
                 tool_lists=order.tool_lists,
             )
@@ -186,6 +187,7 @@ def decode_result(command: HandOverModelReply | HandOverToolResult, at_ms: int) 
         credential_source=command.credential_source,
         credential_scope=command.credential_scope,
         verdicts=command.verdicts,
+        cases=command.cases,
         output=command.output,
         tool_lists=command.tool_lists,
     )

@@ -1,6 +1,7 @@
 """What the runtime publishes to the channels of the system.
 
-    _system/interrupts/pending     a question of a run waits for a person; scope user of the run's user
+    _system/interrupts/pending     a question of a run waits for a person, or its approval for the next group of
+                                   people; scope user of the run's user
     _system/interrupts/resolved    it waits no more
     _system/runtime-state          a pause that is wider than a run was set or lifted
     _system/provider-events        a provider or a model became available, or is not any more
@@ -35,7 +36,8 @@ from loomlog.schemas.reader import RawEvent
 from loomlog.schemas.records import Value
 from loomlog.services.core.availability import RATE_LIMITED, RECOVERED, STALLED, AvailabilityTable
 from loomlog.services.core.refusals import Refused, Unavailable
-from loomlog.services.core.run.interrupts.questions import QUESTION
+from loomlog.services.core.run.interrupts.approvals import AskedApproval
+from loomlog.services.core.run.interrupts.questions import QUESTION, Question
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.families.channel.api import ChannelPublish
 from loomlog.services.families.channel.caller import (
@@ -132,28 +134,34 @@ class SystemChannels:
 
     def on_interruption(self, tenant: str, facts: RunFacts, event: Interruption, is_repeated: bool) -> None:
         """Publish what became of a question; it is in the log."""
-        is_open = isinstance(event, InterruptionOpened)
-        shown: dict[str, Any] = {"interrupt_id": event.interrupt_id, "run_id": facts.run_id, "kind": QUESTION}
         if isinstance(event, InterruptionOpened):
-            shown |= {
-                "kind": event.kind,
-                "agent": facts.definition.name,
-                "question": event.question,
-                "options": list(event.options),
-                "context": event.context,
-                "priority": event.priority,
-                "expires_at": format_rfc3339(event.expires_at_ms),
-            }
-        else:
-            closed = [one.kind for one in facts.closed_questions if one.interrupt_id == event.interrupt_id]
-            shown["kind"] = closed[0] if closed else QUESTION
-            shown |= {"status": event.status, "answer": event.answer, "resolved_by": event.resolved_by}
-        what = "pending" if is_open else "resolved"
+            self._add_interrupt(tenant, facts, "pending", _shown_question(event, facts), is_repeated)
+            return
+        closed = [one.kind for one in facts.closed_questions if one.interrupt_id == event.interrupt_id]
+        shown = {
+            "interrupt_id": event.interrupt_id,
+            "run_id": facts.run_id,
+            "kind": closed[0] if closed else QUESTION,
+            "status": event.status,
+            "answer": event.answer,
+            "resolved_by": event.resolved_by,
+        }
+        self._add_interrupt(tenant, facts, "resolved", shown, is_repeated)
+
+    def on_asked(self, tenant: str, facts: RunFacts, asked: AskedApproval, is_repeated: bool) -> None:
+        """Publish that the next group is asked about a call; the first one has the question."""
+        if asked.group:
+            shown = {**_shown_question(asked.question, facts), "group": asked.group}
+            self._add_interrupt(tenant, facts, f"group {asked.group}", shown, is_repeated)
+
+    def _add_interrupt(
+        self, tenant: str, facts: RunFacts, what: str, shown: Mapping[str, Any], is_repeated: bool
+    ) -> None:
         self._add(
             SystemMessage(
-                channel=INTERRUPTS_PENDING if is_open else INTERRUPTS_RESOLVED,
+                channel=INTERRUPTS_RESOLVED if what == "resolved" else INTERRUPTS_PENDING,
                 value=shown,
-                command_id=hashed_token("system-channel", facts.run_id, event.interrupt_id, what),
+                command_id=hashed_token("system-channel", facts.run_id, shown["interrupt_id"], what),
                 tenant=tenant,
                 user_id=facts.user_id,
                 agent=facts.definition.name,
@@ -267,6 +275,20 @@ def installed_version() -> str:
         return metadata.version(DISTRIBUTION)
     except metadata.PackageNotFoundError:
         return "0"
+
+
+def _shown_question(question: InterruptionOpened | Question, facts: RunFacts) -> dict[str, Any]:
+    return {
+        "interrupt_id": question.interrupt_id,
+        "run_id": facts.run_id,
+        "kind": question.kind,
+        "agent": facts.definition.name,
+        "question": question.question,
+        "options": list(question.options),
+        "context": question.context,
+        "priority": question.priority,
+        "expires_at": format_rfc3339(question.expires_at_ms),
+    }
 
 
 def availability_changes(before: AvailabilityTable, after: AvailabilityTable) -> Iterator[dict[str, Any]]:

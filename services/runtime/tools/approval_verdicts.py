@@ -23,14 +23,19 @@ from loomlog.schemas.generated.values import (
     CallVerdict,
     MeterAmount,
     ToolCall,
+    TreeGuard,
+    VerdictCase,
 )
 from loomlog.services.core.approvals.evaluation import (
     DENIED_UNREADABLE,
+    UNKNOWN,
     CallFacts,
+    Case,
     CompiledPolicy,
+    Verdict,
     parse_call_arguments,
-    strictest,
 )
+from loomlog.services.core.approvals.tree_totals import choose, strictest
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import AwaitingTools
 from loomlog.services.runtime.content.definition_texts import DefinitionTexts
@@ -86,20 +91,41 @@ class ApprovalRules:
 
 
 def decide_calls(
-    rules: RunRules, facts: RunFacts, tenant: str, calls: Sequence[ToolCall], encrypt: Callable[[str], str] = str
-) -> tuple[CallVerdict, ...]:
-    """Return the verdict about each call of a reply; calls before it in the reply count for the totals.
+    rules: RunRules,
+    facts: RunFacts,
+    tenant: str,
+    calls: Sequence[ToolCall],
+    encrypt: Callable[[str], str] = str,
+    *,
+    cost_micros: int = 0,
+) -> tuple[tuple[CallVerdict, ...], tuple[VerdictCase, ...]]:
+    """Return the verdict about each call of a reply, or the cases that it depends on; calls before it in the reply
+    count for the totals.
 
-    `calls` are in plaintext; `encrypt` encrypts what approvers are asked.
+    `calls` are in plaintext; `encrypt` encrypts what approvers are asked. `cost_micros`: what the reply has cost; it is
+    spent before its calls are made.
     """
     totals = {total.meter: total.amount for total in facts.totals}
     verdicts: list[CallVerdict] = []
+    cases: list[VerdictCase] = []
     for index, call in enumerate(calls):
-        verdict = _decide_call(rules, facts, tenant, call, totals, index, encrypt)
-        verdicts.append(verdict)
-        for one in verdict.amounts:
-            totals[one.meter] = totals.get(one.meter, 0) + one.amount
-    return tuple(verdicts)
+        asked = _AskedCall(rules, facts, tenant, call, index, encrypt)
+        possible = asked.cases(totals, cost_micros)
+        if any(case.guards for case in possible):
+            cases += possible
+            _count(totals, [case.verdict for case in possible])
+        else:
+            verdicts.append(choose(possible, None))
+            _count(totals, verdicts[-1:])
+    return tuple(verdicts), tuple(cases)
+
+
+def _count(totals: dict[str, int], possible: Sequence[CallVerdict]) -> None:
+    """Count a call whose verdict is one of these; a total that may have it or not is not known."""
+    is_sure = len({verdict.outcome == DENY for verdict in possible}) == 1
+    for meter, amount in {one.meter: one.amount for verdict in possible for one in verdict.amounts}.items():
+        known = totals.get(meter, 0)
+        totals[meter] = known + amount if is_sure and known != UNKNOWN else UNKNOWN
 
 
 def denies_changed_call(
@@ -107,80 +133,106 @@ def denies_changed_call(
 ) -> str:
     """Return why a call whose arguments a hook has changed is not made; empty when the rules alone allow it.
 
-    What a person has approved are the arguments that were shown, and no others.
+    What a person has approved are the arguments that were shown, and no others. What was counted is the call as it was:
+    it may not add more to a total. Totals of the tree are not known here.
     """
     decision = next((one for one in state.decisions if one.index == index), None)
     if decision is None or decision.verdict.outcome != ALLOW:
         return HOOK_CHANGED
-    own = {one.meter: one.amount for one in decision.verdict.amounts}
+    own = {one.meter: one.amount for one in (*decision.verdict.amounts, *decision.verdict.tree_amounts)}
     totals = {total.meter: total.amount - own.get(total.meter, 0) for total in state.facts.totals}
     call = ToolCall(id=decision.call_id, name=tool, input=arguments)
-    verdict = _decide_call(rules, state.facts, tenant, call, totals, index, str)
-    return "" if verdict.outcome == ALLOW else f"{HOOK_CHANGED}: {verdict.rule} {verdict.reason}".rstrip()
+    verdict = choose(_AskedCall(rules, state.facts, tenant, call, index, str).cases(totals, 0), None)
+    if verdict.outcome != ALLOW:
+        return f"{HOOK_CHANGED}: {verdict.rule} {verdict.reason}".rstrip()
+    if any(one.amount > own.get(one.meter, 0) for one in (*verdict.amounts, *verdict.tree_amounts)):
+        return f"{HOOK_CHANGED}: it would add more to a sum than was counted"
+    return ""
 
 
-def _decide_call(
-    rules: RunRules,
-    facts: RunFacts,
-    tenant: str,
-    call: ToolCall,
-    totals: Mapping[str, int],
-    index: int,
-    encrypt: Callable[[str], str],
-) -> CallVerdict:
-    arguments = parse_call_arguments(call.input)
-    verdicts = [
-        DENIED_UNREADABLE
-        if policy is None
-        else policy.verdict(
+@dataclass(slots=True)
+class _AskedCall:
+    """A call that the rules of a run are asked about."""
+
+    rules: RunRules
+    facts: RunFacts
+    tenant: str
+    call: ToolCall
+    index: int
+    encrypt: Callable[[str], str]
+    arguments: Any = None
+
+    def __post_init__(self) -> None:
+        self.arguments = parse_call_arguments(self.call.input)
+
+    def cases(self, totals: Mapping[str, int], cost_micros: int) -> list[VerdictCase]:
+        """Return what each policy says; one case for all of them if nothing depends on the tree."""
+        by_policy = [self._cases_of(pin, policy, totals, cost_micros) for pin, policy in self.rules.policies]
+        if not any(guards for cases in by_policy for guards, _ in cases):
+            verdicts = [cases[0][1] for cases in by_policy]
+            chosen = strictest([verdict.outcome for verdict in verdicts])
+            return [self._case(chosen, (), verdicts[chosen])]
+        return [self._case(place, *case) for place, cases in enumerate(by_policy) for case in cases]
+
+    def _cases_of(
+        self, pin: ApprovalPolicy, policy: CompiledPolicy | None, totals: Mapping[str, int], cost_micros: int
+    ) -> list[Case]:
+        if policy is None:
+            return [((), DENIED_UNREADABLE)]
+        facts = self.facts
+        return policy.cases(
             CallFacts(
-                tool=call.name,
-                arguments=arguments,
+                tool=self.call.name,
+                arguments=self.arguments,
                 agents=(facts.definition.name, *pin.agents),
-                tenant=tenant,
+                tenant=self.tenant,
                 user=facts.user_id,
                 totals=totals,
-                spent_micros=facts.cost_micros,
+                spent_micros=facts.cost_micros + cost_micros,
+                cost_micros=cost_micros,
                 is_counted=not pin.is_inherited,
             )
         )
-        for pin, policy in rules.policies
-    ]
-    chosen = strictest(verdicts)
-    pin, verdict = rules.policies[chosen][0], verdicts[chosen]
-    decides = bool(verdict.rule) or verdict is DENIED_UNREADABLE
-    ask, notify = verdict.ask, None if verdict.ask is None else verdict.ask.notify
-    asked = f"{facts.definition.name} asks to call {call.name}" + (f": {verdict.reason}" if verdict.reason else "")
-    return CallVerdict(
-        index=index,
-        outcome=verdict.outcome,
-        source=pin.source if decides else "",
-        policy_sha256=pin.sha256 if decides else "",
-        rule=verdict.rule,
-        reason=verdict.reason,
-        is_undecided=verdict.is_undecided,
-        groups=()
-        if ask is None
-        else tuple(
-            ApproverGroup(
-                subjects=group.subjects,
-                scopes=group.scopes,
-                approvals=group.approvals,
-                within_ms=1000 * group.within_s,
-            )
-            for group in (ask, *ask.escalate)
-        ),
-        not_requester=ask is not None and ask.not_requester,
-        amounts=() if verdict.outcome == DENY else _amounts(rules, call.name, arguments),
-        question=encrypt(asked) if ask is not None else "",
-        notify_url=notify.url if notify is not None else "",
-        notify_secret_env=(notify.secret_env or "") if notify is not None else "",
-    )
 
+    def _case(self, place: int, guards: tuple[TreeGuard, ...], verdict: Verdict) -> VerdictCase:
+        return VerdictCase(policy=place, guards=guards, verdict=self._verdict(self.rules.policies[place][0], verdict))
 
-def _amounts(rules: RunRules, tool: str, arguments: Any) -> tuple[MeterAmount, ...]:
-    added: dict[str, int] = {}
-    for _, policy in rules.policies:
-        if policy is not None:
-            added.update(policy.amounts(tool, arguments))
-    return tuple(MeterAmount(meter=meter, amount=added[meter]) for meter in sorted(added))
+    def _verdict(self, pin: ApprovalPolicy, verdict: Verdict) -> CallVerdict:
+        facts, tool, ask = self.facts, self.call.name, verdict.ask
+        decides = bool(verdict.rule) or verdict is DENIED_UNREADABLE
+        notify = None if ask is None else ask.notify
+        asked = f"{facts.definition.name} asks to call {tool}" + (f": {verdict.reason}" if verdict.reason else "")
+        is_denied = verdict.outcome == DENY
+        return CallVerdict(
+            index=self.index,
+            outcome=verdict.outcome,
+            source=pin.source if decides else "",
+            policy_sha256=pin.sha256 if decides else "",
+            rule=verdict.rule,
+            reason=verdict.reason,
+            is_undecided=verdict.is_undecided,
+            groups=()
+            if ask is None
+            else tuple(
+                ApproverGroup(
+                    subjects=group.subjects,
+                    scopes=group.scopes,
+                    approvals=group.approvals,
+                    within_ms=1000 * group.within_s,
+                )
+                for group in (ask, *ask.escalate)
+            ),
+            not_requester=ask is not None and ask.not_requester,
+            amounts=() if is_denied else self._amounts(CompiledPolicy.amounts),
+            tree_amounts=() if is_denied else self._amounts(CompiledPolicy.tree_amounts),
+            question=self.encrypt(asked) if ask is not None else "",
+            notify_url=notify.url if notify is not None else "",
+            notify_secret_env=(notify.secret_env or "") if notify is not None else "",
+        )
+
+    def _amounts(self, of: Callable[[CompiledPolicy, str, Any], dict[str, int]]) -> tuple[MeterAmount, ...]:
+        added: dict[str, int] = {}
+        for _, policy in self.rules.policies:
+            if policy is not None:
+                added.update(of(policy, self.call.name, self.arguments))
+        return tuple(MeterAmount(meter=meter, amount=added[meter]) for meter in sorted(added))

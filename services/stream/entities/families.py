@@ -161,6 +161,15 @@ class OutboxIsLocal:
     def pending_local_effects(self, state: Any) -> Sequence[Any]:
         return ()
 
+    def joined_aggregate(self, state: Any) -> str:
+        return ""
+
+    def with_joined(self, order: Any, joined: Any) -> Any:
+        raise AssertionError("entities are joined to nothing")
+
+    def joined_event(self, before: Any, after: Any, joined: Any) -> Record | None:
+        raise AssertionError("entities are joined to nothing")
+
 
 class EntityFamilies:
     """Protocol loomlog.services.stream.family.Family for the families of a topic set, `name`."""

@@ -111,6 +111,8 @@ class Decision:
     on_durable: Callable[[int], None] | None = None
     result: Any = None
     """The result of a call that was decided on, until it is in the log."""
+    joins_next: bool = False
+    """The next decision is a part of this one: they are in the log together or not at all."""
 
 
 class InFlightBatch(Struct, frozen=True):
@@ -197,14 +199,21 @@ class Partition:
         command_offset: int = -1,
         is_result: bool = False,
     ) -> bool:
-        """Decide and queue the events; False if nothing follows. A new aggregate is kept if it has events.
+        """Decide and queue the events; False if nothing follows. A new aggregate is kept if it has events. An event of
+        another aggregate that belongs to the decision is queued with it.
 
         Raises whatever a broken rule raises, and DecisionTooLarge; nothing has changed then.
         """
-        events: Sequence[Any] = self._family.decide(aggregate.state, order)
+        family, before = self._family, aggregate.state
+        name = family.local.joined_aggregate(before)
+        joined = self.aggregates.get(name) if name else None
+        if name:
+            is_known = joined is not None and not joined.pending_events
+            order = family.local.with_joined(order, joined.state if joined is not None and is_known else None)
+        events: Sequence[Any] = family.decide(before, order)
         if not events:
             return False
-        times = self._family.lineage.event_times(order)
+        times = family.lineage.event_times(order)
         if not times:  # an imported history is unchanged
             events = self._observer.to_snapshot_state(aggregate, events)
         self.append(
@@ -216,6 +225,11 @@ class Partition:
             result=order if is_result else None,
             times=times,
         )
+        if joined is not None:
+            event = family.local.joined_event(before, aggregate.state, joined.state)
+            if event is not None:
+                self._pending[-1].joins_next = True
+                self.append(joined, [event], at_ms=at_ms)
         return True
 
     def append(
@@ -300,10 +314,12 @@ class Partition:
         decisions: list[Decision] = []
         records: list[ProducerRecord] = []
         size = marks = 0
-        while self._pending and len(decisions) - marks < BATCH_DECISIONS_MAX:
-            if decisions and size + self._pending[0].size > max_bytes:
+        joins = False
+        while self._pending and (joins or len(decisions) - marks < BATCH_DECISIONS_MAX):
+            if decisions and not joins and size + self._next_size() > max_bytes:
                 break
             decision = self._pending.popleft()
+            joins = decision.joins_next
             decisions.append(decision)
             marks += decision.on_durable is not None
             records += decision.records
@@ -315,6 +331,11 @@ class Partition:
             return ()
         self._flight = InFlightBatch(tuple(decisions), tuple(records))
         return self._flight.records
+
+    def _next_size(self) -> int:
+        """Return the bytes of the next decision with those that are a part of it."""
+        first = self._pending[0]
+        return first.size + self._pending[1].size if first.joins_next else first.size
 
     def acknowledged(self, base: int) -> list[ReadyEffect]:
         """Record that the batch is in the log at `base`; returns the effects that may start now.

@@ -17,6 +17,8 @@ from loomlog.connectors.configuration.secret_registry import (
     SecretRegistry,
     SecretUnset,
     build_secret_registry,
+    require_hook_signatures,
+    require_rule_signatures,
     require_signature,
     secret_uses,
     signature_secrets,
@@ -320,3 +322,40 @@ def test_a_rule_for_calls_signs_for_any_tenant_towards_its_address_alone() -> No
         assert signature_secrets(registry, "PLANTED_PAGER", notify["url"], "globex") == ["quiet"]
         with pytest.raises(SecretRefused):
             signature_secrets(registry, "PLANTED_PAGER", "https://other.example.com", "globex")
+
+
+RULE = {"name": "large", "then": "ask", "ask": {"subjects": ["ann"], "notify": {"url": URL, "secret_env": "PAGER"}}}
+
+
+@pytest.mark.parametrize(
+    ("environ", "uses", "sentence"),
+    [
+        ({"PAGER": "long-enough"}, ["callback"], ""),
+        ({"PAGER": "long-enough longer-still"}, ["callback"], ""),
+        ({}, ["callback"], "PAGER is not set in the environment of this process: set it for api and runtime"),
+        ({"PAGER": " "}, ["callback"], "is not set in the environment"),
+        ({"PAGER": "short"}, ["callback"], "less than 8 characters"),
+        ({"PAGER": "long-enough short"}, ["callback"], "less than 8 characters"),
+        ({"PAGER": "long-enough"}, ["schedule_credentials"], "list it in the block secrets with the use callback"),
+    ],
+)
+def test_what_may_not_sign_is_refused_wherever_it_is_named(
+    environ: dict[str, str], uses: list[str], sentence: str
+) -> None:
+    hosts = {"hosts": ["crm.example.com"]} if uses == ["callback"] else {}
+    made, mistakes = validate({"secrets": {"PAGER": {"tenants": ["acme"], "uses": uses, **hosts}}})
+    assert made is not None, mistakes
+    secrets = build_secret_registry(made, Settings(), environ)
+    for require, what, place in (
+        (require_rule_signatures, RULE, "rules[1] (large).ask.notify.secret_env: "),
+        (require_hook_signatures, {"url": URL, "secret_env": "PAGER"}, "on_complete[1].secret_env: "),
+    ):
+        harmless: dict[str, Any] = {"name": "none"}
+        if not sentence:
+            require(secrets, [harmless, what], "acme")
+            continue
+        with pytest.raises(SecretRefused) as refused:
+            require(secrets, [harmless, what], "acme")
+        assert str(refused.value).startswith(place)
+        assert sentence in str(refused.value)
+        require(secrets, [harmless], "acme")

@@ -16,7 +16,7 @@ services/core/run/react.py starts the calls that are due.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from loomlog.schemas.approval_policy import ALLOW, ASK, DENY
 from loomlog.schemas.generated.run_events import (
@@ -31,6 +31,8 @@ from loomlog.schemas.generated.run_events import (
     ToolReturned,
 )
 from loomlog.schemas.generated.values import ApprovalVote, ApproverGroup, CallVerdict
+from loomlog.schemas.records import Value
+from loomlog.services.core.approvals.tree_totals import resolve_verdicts
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.commands import GiveApprovalCommand, ModelAnswered
 from loomlog.services.core.run.interrupts.interruptions import interrupt_id_for
@@ -42,6 +44,7 @@ from loomlog.services.core.run.interrupts.questions import (
     CallDecision,
     Question,
 )
+from loomlog.services.core.run.interrupts.tree_counts import tree_totals
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import AwaitingTools, LiveState, State
 
@@ -53,13 +56,48 @@ NOT_EVALUATED = "the rules of this run were not evaluated for the call"
 ARGUMENTS_TOO_LONG = "its arguments are too long to be shown to the people who would have to approve it"
 
 
+class AskedApproval(Value, frozen=True, kw_only=True):
+    """A call about which a group of people is asked."""
+
+    interrupt_id: str
+    tool: str
+    verdict: CallVerdict
+    arguments_sha256: str
+    question: Question
+    group: int = 0
+
+
+def asked_approval(state: State, event: InterruptionOpened | ApprovalEscalated) -> AskedApproval | None:
+    """Return whom an event asks, from the state after it; None: no one, or it is over or the next group's already."""
+    number = event.group if isinstance(event, ApprovalEscalated) else 0
+    for question in _pending(state):
+        if (question.interrupt_id, question.group) == (event.interrupt_id, number):
+            assert isinstance(state, AwaitingTools)
+            decision = decision_of(state, question.index)
+            assert decision is not None
+            return AskedApproval(
+                interrupt_id=question.interrupt_id,
+                tool=question.call.name,
+                verdict=decision.verdict,
+                arguments_sha256=decision.arguments_sha256,
+                question=question,
+                group=number,
+            )
+    return None
+
+
 # --- rules -----------------------------------------------------------------------------------------------------------
 
 
-def decide_call(facts: RunFacts, result: ModelAnswered, index: int) -> list[Event]:
+def verdicts_of(facts: RunFacts, result: ModelAnswered) -> Mapping[int, CallVerdict]:
+    """Return the verdicts about the calls of a reply by their places, with the totals of the tree as they are now."""
+    tree = tree_totals(facts) if facts.parent is None else result.tree
+    return {verdict.index: verdict for verdict in resolve_verdicts(result.verdicts, result.cases, tree)}
+
+
+def decide_call(facts: RunFacts, result: ModelAnswered, index: int, verdict: CallVerdict | None) -> list[Event]:
     """Return the events of a call of a run with rules: the verdict, and what follows from it."""
     call = result.tool_calls[index]
-    verdict = next((one for one in result.verdicts if one.index == index), None)
     if verdict is None:
         verdict = CallVerdict(index=index, outcome=DENY, reason=NOT_EVALUATED, is_undecided=True)
     if verdict.outcome == ASK and len(call.input) > limits.CONTEXT_CHARACTERS_MAX:

@@ -10,8 +10,10 @@ from loomlog.schemas.generated.run_events import ApprovalDecided, ApprovalEscala
 from loomlog.schemas.generated.values import MeterAmount
 from loomlog.schemas.records import replace
 from loomlog.services.core.approvals.evaluation import AMOUNT_MAX
+from loomlog.services.core.approvals.tree_totals import changes_at_end, changes_of
 from loomlog.services.core.run.interrupts.approvals import arguments_sha256
 from loomlog.services.core.run.interrupts.questions import APPROVAL, CallDecision, Question
+from loomlog.services.core.run.interrupts.tree_counts import with_changes
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import AwaitingTools, CallResult, IllegalEvent, OpenCall, State
 
@@ -40,7 +42,10 @@ def apply_approval_decided(state: State, event: ApprovalDecided) -> AwaitingTool
         effect_class=event.effect_class,
         reconcilable=event.reconcilable,
     )
-    state = replace(state, decisions=(*state.decisions, decision))
+    facts = state.facts
+    if event.verdict.tree_amounts:
+        facts = with_changes(facts, changes_of(event.verdict))
+    state = replace(state, facts=facts, decisions=(*state.decisions, decision))
     return permit(state, event.index) if event.verdict.outcome == ALLOW else state
 
 
@@ -55,6 +60,15 @@ def apply_approval_escalated(state: State, event: ApprovalEscalated) -> Awaiting
     if event.group != question.group + 1:
         raise IllegalEvent(f"{event.interrupt_id} is escalated from group {question.group} to {event.group}")
     return _with_question(awaiting, replace(question, group=event.group, votes=(), expires_at_ms=event.expires_at_ms))
+
+
+def end_approval(state: AwaitingTools, index: int, *, is_approved: bool) -> AwaitingTools:
+    """Return the state after the approval of a call has ended: approved, or in any other way."""
+    verdict = next(one.verdict for one in state.decisions if one.index == index)
+    if verdict.tree_amounts:
+        changes = changes_at_end(verdict, is_approved=is_approved)
+        state = replace(state, facts=with_changes(state.facts, changes))
+    return permit(state, index) if is_approved else state
 
 
 def permit(state: AwaitingTools, index: int) -> AwaitingTools:

@@ -6,7 +6,7 @@ Before: services/core/run/evolve.py. After: AwaitingTools, whose `questions` are
 from loomlog.schemas.generated.run_events import InterruptionClosed, InterruptionOpened, PersonNotified
 from loomlog.schemas.records import replace
 from loomlog.services.core.run import limits
-from loomlog.services.core.run.interrupts.evolve_approvals import permit
+from loomlog.services.core.run.interrupts.evolve_approvals import end_approval
 from loomlog.services.core.run.interrupts.questions import APPROVAL, RESOLVED, ClosedQuestion, Question, question_of
 from loomlog.services.core.run.run_facts import extend_deadline
 from loomlog.services.core.run.state import (
@@ -57,8 +57,8 @@ def apply_question_closed(state: State, event: InterruptionClosed, at_ms: int) -
         state.facts, closed_questions=(*state.facts.closed_questions, settled)[-limits.CLOSED_QUESTIONS_KEPT :]
     )
     state = replace(state, facts=facts, questions=left)
-    if ended.kind == APPROVAL and event.status == RESOLVED:
-        state = permit(state, ended.index)
+    if ended.kind == APPROVAL:
+        state = end_approval(state, ended.index, is_approved=event.status == RESOLVED)
     return with_idle_time(state, at_ms)
 
 

@@ -14,7 +14,7 @@ from loomlog.schemas.generated.run_events import (
     ToolCallRequested,
     ToolReturned,
 )
-from loomlog.schemas.generated.values import InterruptionRequest
+from loomlog.schemas.generated.values import CallVerdict, InterruptionRequest
 from loomlog.schemas.records import replace
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.commands import ModelAnswered, ModelFailed
@@ -29,6 +29,7 @@ from loomlog.services.core.run.turns.completion import has_iterations, run_faile
 from loomlog.services.core.run.turns.next_step import after_tools, next_model_attempt, next_step
 
 NO_INTERRUPTION_REQUESTS: Mapping[int, InterruptionRequest] = {}
+NO_VERDICTS: Mapping[int, CallVerdict] = {}
 
 
 def handle_model_answered(state: State, result: ModelAnswered) -> list[Event]:
@@ -77,11 +78,12 @@ def _tool_intents(facts: RunFacts, result: ModelAnswered) -> list[Event]:
         if result.interruption_requests
         else NO_INTERRUPTION_REQUESTS
     )
+    verdicts = approvals.verdicts_of(facts, result) if facts.definition.approvals else NO_VERDICTS
     for index, call in enumerate(result.tool_calls):
         if index in requests and index < limits.MAX_TOOL_CALLS_PER_TURN:
             events += interruptions.open_interruption(facts, result, requests[index], events)
         elif index < limits.MAX_TOOL_CALLS_PER_TURN and facts.definition.approvals:
-            events += approvals.decide_call(facts, result, index)
+            events += approvals.decide_call(facts, result, index, verdicts.get(index))
         elif index < limits.MAX_TOOL_CALLS_PER_TURN:
             events.append(
                 ToolCallRequested(

@@ -2,7 +2,7 @@
 import { printJson } from "../../exact_json.js";
 
 /** Records that only say what is about to be done; the record that follows says what came of it. */
-export const ROUTINE = new Set(["ModelCallRequested", "ToolCallRequested", "ChildRequested", "ChildrenPlanned", "CompactionRequested", "CallWaiting", "WaitReported", "ToolReconcileRequested"]);
+export const ROUTINE = new Set(["ModelCallRequested", "ToolCallRequested", "ChildRequested", "ChildrenPlanned", "CompactionRequested", "CallWaiting", "WaitReported", "TreeCounted", "ToolReconcileRequested"]);
 const BAD = new Set(["RunFailed", "RunRefused", "RunQuarantined", "ModelCallFailed", "CompactionFailed", "CommandRefused"]);
 const WARN = new Set(["RunCancelled", "TurnCancelled", "LimitReached", "ModelSwitched", "FallbackSuppressed", "RunPauseRequested", "RunPaused", "CallNotBegun", "ToolOutcomeAsked"]);
 const LINE_MAX = 200;
@@ -91,6 +91,7 @@ const LINES = {
   ApprovalDecided: (p) => `${p.turn}.${p.index} ${p.verdict?.outcome}${p.verdict?.rule ? ` by ${p.verdict.rule}` : ""}`,
   ApprovalGiven: (p) => `${p.status}: ${(p.votes ?? []).map((vote) => `${vote.by} ${vote.is_approved ? "approved" : "denied"}`).join(", ")}`,
   ApprovalEscalated: (p) => `group ${p.group} is asked`,
+  TreeCounted: (p) => `${(p.changes ?? []).length} totals by ${p.run_id}`,
   InterruptionOpened: (p) => p.question,
   InterruptionClosed: (p) => `${p.status}: ${p.answer}`,
   InputReceived: (p) => p.text || (p.text_blob ? `blob of ${number(p.text_blob.size_bytes)} bytes` : ""),

@@ -7,6 +7,7 @@ import pytest
 
 from loomlog.schemas.generated.values import ApproverGroup, CallVerdict, ToolCall
 from loomlog.schemas.records import replace
+from loomlog.services.application.queries.audit_log import EventPage, EventQuery, EventView
 from loomlog.services.application.runs.interrupts import InterruptResponse
 from loomlog.services.application.runs.requests import RunRequest
 from loomlog.services.core.access.decide import Caller
@@ -143,3 +144,82 @@ async def test_rules_are_tried_on_a_run_that_has_happened() -> None:
         assert (in_force.allowed, in_force.denied) == (1, 0)
         wrong = await declined(perform(made, TEST, ACME, run_id=run_id, rules=[{**rule, "then": "maybe"}]))
         assert (wrong.code, "rules[0].then" in wrong.message) == ("bad_request", True)
+
+
+# --- trials over a tree ----------------------------------------------------------------------------------------------
+
+TREE_SUM = {
+    "name": "sum",
+    "reach": "tree",
+    "then": "deny",
+    "when": [{"sum": "$.amount", "of": ["pay"], "greater_than": 100}],
+}
+
+
+def happened(run_id: str, offset: int, kind: str, **payload: Any) -> EventView:
+    at = {"topic": "t", "partition": 0, "tenant": "acme", "term": 1, "seq": offset, "at_ms": 0}
+    return EventView(run_id=run_id, offset=offset, type=kind, cause_id="", cause_offset=-1, payload=payload, **at)
+
+
+def begins(run_id: str, offset: int, agent: str, parent: str = "") -> EventView:
+    above = {"run_id": parent, "root_run_id": "r_1"} if parent else None
+    return happened(run_id, offset, "RunStarted", definition={"name": agent}, user_id="ivy", parent=above)
+
+
+def pays(run_id: str, offset: int, amount: int, cost_micros: int = 0) -> EventView:
+    made = {"name": "pay", "input": json.dumps({"amount": amount})}
+    return happened(run_id, offset, "ModelReplied", turn=offset, cost_micros=cost_micros, tool_calls=[made])
+
+
+def spawns(run_id: str, offset: int, child: str) -> EventView:
+    return happened(run_id, offset, "ChildRequested", child_run_id=child)
+
+
+LOG = [
+    begins("r_1", 1, "boss"), pays("r_1", 2, 30, 1_000_000), spawns("r_1", 3, "r_1-a"), spawns("r_1", 4, "r_1-b"),
+    begins("r_1-a", 5, "clerk", "r_1"), begins("r_1-b", 6, "clerk", "r_1"), pays("r_1-a", 7, 60, 1_000_000),
+    spawns("r_1-b", 8, "r_1-c"), begins("r_1-c", 9, "boy", "r_1-b"), pays("r_1-b", 10, 60), pays("r_1-c", 11, 10),
+    happened("r_1-c", 12, "ToolReturned", turn=11, index=0, outcome="ok"), pays("r_1", 13, 1),
+]  # fmt: skip
+
+
+class ReadLog:
+    """The events above, page by page of two."""
+
+    def __init__(self) -> None:
+        self.read: list[str] = []
+
+    async def events(self, caller: Caller, query: EventQuery) -> EventPage:
+        begin = int(query.cursor or 0)
+        own = [event for event in LOG if event.run_id == query.run_id]
+        self.read += [query.run_id] * (not begin)
+        return EventPage(events=tuple(own[begin : begin + 2]), next=str(begin + 2) if begin + 2 < len(own) else "")
+
+
+async def tried(run_id: str, *rules: dict[str, Any], log: ReadLog | None = None) -> list[tuple[str, str, str]]:
+    async with world() as made:
+        made.layer.audit_log = log or ReadLog()
+        tested = (await perform(made, TEST, ACME, run_id=run_id, rules=list(rules))).value
+    assert tested.is_complete
+    return [(one.outcome, one.rule, one.recorded) for one in tested.calls]
+
+
+async def test_a_trial_over_a_tree_counts_what_the_other_runs_did_before() -> None:
+    assert await tried("r_1", TREE_SUM) == [("allow", "", ""), ("deny", "sum", "")]
+    assert await tried("r_1-a", TREE_SUM) == [("allow", "", "")]
+    assert await tried("r_1-b", TREE_SUM) == [("deny", "sum", "")]
+    assert await tried("r_1-c", TREE_SUM) == [("allow", "", "ok")]
+    dear = {"name": "dear", "reach": "tree", "then": "ask", "ask": {"subjects": ["ann"]}}
+    dear["when"] = [{"spent": True, "at_least": 2}]
+    assert await tried("r_1-c", dear) == [("ask", "dear", "ok")]
+    assert await tried("r_1-c", {**TREE_SUM, "agents": ["boss"], "when": [{"spent": True, "at_least": 2}]}) == [
+        ("deny", "sum", "ok")
+    ]
+
+
+async def test_a_trial_of_other_rules_reads_one_run() -> None:
+    log = ReadLog()
+    assert await tried("r_1-b", {**TREE_SUM, "reach": "run"}, log=log) == [("allow", "", "")]
+    assert log.read == ["r_1-b"]
+    await tried("r_1-c", TREE_SUM, log=log)
+    assert sorted(log.read[1:]) == ["r_1", "r_1-a", "r_1-b", "r_1-c"]

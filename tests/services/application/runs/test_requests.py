@@ -371,7 +371,7 @@ def test_a_hook_is_signed_only_for_the_tenant_and_the_host_of_its_secret() -> No
     uses = [SecretUse("CRM", Purpose.CALLBACK_SIGNATURE, "acme", "crm.example.com", ())]
     hook = {"kind": "http", "url": "https://crm.example.com/done", "secret_env": "CRM"}
     hooks = check_request(request(on_complete=(PUBLISH, hook, {**hook, "secret_env": None}))).on_complete
-    check_signatures(SecretRegistry(uses, {}), hooks, "acme")
+    check_signatures(SecretRegistry(uses, {"CRM": "long-enough"}), hooks, "acme")
     for tenant, change in (("globex", {}), ("acme", {"url": "https://a.example/x"}), ("acme", {"secret_env": "HOME"})):
         with pytest.raises(Refused) as refused:
             check_signatures(SecretRegistry(uses, {}), (PUBLISH, {**hook, **change}), tenant)

@@ -4,14 +4,16 @@ from typing import Any
 
 import pytest
 
+from loomlog.services.core.approvals import evaluation
+from loomlog.services.core.approvals.arguments import ArgumentError
 from loomlog.services.core.approvals.evaluation import (
     AMOUNT_MAX,
     ARGUMENTS_UNREADABLE,
     MICROS,
     Verdict,
     parse_call_arguments,
-    strictest,
 )
+from loomlog.services.core.approvals.tree_totals import TreeTotals, strictest
 from tests.services.core.approvals.calls import call, outcome, policy
 
 ASK = {"then": "ask", "ask": {"subjects": ["boss"]}}
@@ -79,6 +81,25 @@ def test_what_cannot_be_decided_is_denied_or_asked_and_never_allowed(arguments: 
     assert outcome(lenient, call(arguments=arguments)) == "deny"
 
 
+@pytest.mark.parametrize(
+    "error", [ZeroDivisionError(), OverflowError(), RecursionError(), ArgumentError("x"), TypeError(), ValueError()]
+)
+@pytest.mark.parametrize("reach", ["run", "tree"])
+def test_a_rule_that_raises_asks_or_denies_and_never_allows(
+    error: Exception, reach: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(arguments: Any, path: Any) -> list[Any]:
+        raise error
+
+    monkeypatch.setattr(evaluation, "find_values", broken)
+    counts = {"count": ["pay"], "at_most": 10}
+    rules = {"reach": reach, "when": [{"argument": "$.amount", "at_most": 10}, counts]}
+    asked = call(arguments={"amount": 1}, tree=TreeTotals())
+    assert policy({**rules, "then": "deny"}).verdict(asked) == Verdict(outcome="deny", rule="rule-0", is_undecided=True)
+    assert policy({**rules, **ASK}).verdict(asked).outcome == "ask"
+    assert outcome(policy({**rules, "then": "allow"}, {}), asked) == "deny"
+
+
 def test_of_many_values_one_is_enough_to_deny_and_all_are_needed_to_allow() -> None:
     condition = {"argument": "$.lines[*].amount", "at_most": 10}
     mixed = {"lines": [{"amount": 5}, {"amount": 50}]}
@@ -138,10 +159,9 @@ def test_the_cost_of_a_run_is_compared_in_its_currency() -> None:
 
 
 def test_the_strictest_policy_counts_and_the_first_of_equal_ones() -> None:
-    allow, ask, deny = (Verdict(outcome=one) for one in ("allow", "ask", "deny"))
-    assert strictest([allow, ask, deny]) == 2
-    assert strictest([allow, ask, ask]) == 1
-    assert strictest([allow]) == 0
+    assert strictest(["allow", "ask", "deny"]) == 2
+    assert strictest(["allow", "ask", "ask"]) == 1
+    assert strictest(["allow"]) == 0
 
 
 @pytest.mark.parametrize("text", ["[1]", "{", "1", "null", "[" * 10_000])

@@ -8,9 +8,11 @@ from loomlog.schemas.approval_policy import (
     POLICY_BYTES_MAX,
     PolicyError,
     decode_policy,
+    meter_of,
     parse_policy,
     policy_sha256,
     policy_text,
+    reads_tree_cost,
 )
 
 ASK = {"subjects": ["ann", "bob"], "approvals": 2}
@@ -51,6 +53,15 @@ def test_a_policy_comes_back_from_its_text_with_the_same_version() -> None:
         ({"when": [{"sum": "$.a", "at_least": 1}]}, "expected of"),
         ({"when": [{"count": ["pay"], "equals": 1}]}, "equals compares arguments only"),
         ({"when": [{"argument": "$.a", "exists": False, "at_least": 1}]}, "exists: false"),
+        ({"when": [{"argument": "$.a", "at_least": float("nan")}]}, "at_least is nan"),
+        ({"when": [{"argument": "$.a", "equals": float("inf")}]}, "equals is inf"),
+        ({"when": [{"argument": "$.a", "one_of": [1, float("nan")]}]}, "one_of is nan"),
+        ({"when": [{"spent": True, "at_most": 10**400}]}, "at_most is 1"),
+        ({"when": [{"spent": True, "at_least": 10**10}]}, "counted up to 9000000000"),
+        ({"when": [{"sum": "$.a", "of": ["pay"], "greater_than": 9.1e9}]}, "counted up to 9000000000"),
+        ({"reach": "everything"}, "rules[0].reach: Invalid enum value 'everything'"),
+        ({"reach": "tree"}, "the reach tree is for conditions on count, sum or spent"),
+        ({"reach": "tree", "when": [{"argument": "$.a", "equals": 1}]}, "the reach tree is for conditions"),
     ],
 )  # fmt: skip
 def test_a_wrong_rule_is_refused_with_its_place(rule: dict[str, Any], sentence: str) -> None:
@@ -78,6 +89,19 @@ def test_a_policy_is_bounded_in_bytes_and_totals() -> None:
     counts = [{"name": f"r{n}", "then": "deny", "when": [{"count": [f"t{n}"], "at_least": 1}]} for n in range(101)]
     with pytest.raises(PolicyError, match="101 different counts and sums"):
         parse_policy({"rules": counts})
+
+
+def test_rules_that_count_over_trees_are_bounded_and_count_apart_from_others() -> None:
+    when = [{"count": ["pay"], "at_least": 1}]
+    of_trees = [{"name": f"r{n}", "then": "deny", "reach": "tree", "when": when} for n in range(51)]
+    with pytest.raises(PolicyError, match="51 rules have the reach tree: expected at most 50"):
+        parse_policy({"rules": of_trees})
+    (condition,) = parse_policy({"rules": of_trees[:1]}).rules[0].when
+    assert meter_of(condition, "run") != meter_of(condition, "tree")
+    assert not reads_tree_cost(parse_policy({"rules": of_trees[:1]}))
+    spent = {"name": "a", "then": "deny", "when": [{"spent": True, "at_least": 1}]}
+    assert not reads_tree_cost(parse_policy({"rules": [spent]}))
+    assert reads_tree_cost(parse_policy({"rules": [{**spent, "reach": "tree"}]}))
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"rules": {}}', "[" * 100_000, '{"rules": 1}', "\ud800"])

@@ -47,6 +47,7 @@ from loomlog.schemas.generated.run_events import (
     ToolOutcomeAsked,
     ToolReconcileRequested,
     ToolReturned,
+    TreeCounted,
     TurnCancelled,
     WaitReported,
 )
@@ -154,6 +155,7 @@ EVERY: tuple[Event, ...] = (
     PersonNotified(turn=1, index=0, call_id="c0", interrupt_id="i0", message="m"),
     TurnCancelled(turn=1, attempt=1),
     CommandRefused(code="c", message="m"),
+    TreeCounted(run_id="r_below"),
     REQUESTED,
     CompactionFailed(
         number=1, attempt=1, turn=6, trigger="manual", kind="k", usage=USAGE, provider="acme", model="large"
@@ -207,6 +209,7 @@ LEGAL = {
         "RunReleased",
         "ResidentLeft",
         "CommandRefused",
+        "TreeCounted",
     },
     "asking a person": {
         "LimitReached",
@@ -226,6 +229,7 @@ LEGAL = {
         "RunRestored",
         "RunReleased",
         "CommandRefused",
+        "TreeCounted",
     },
     "waiting for a channel": {
         "CallWaiting",  # again, by an owner that took the run over after the wait had ended
@@ -246,6 +250,7 @@ LEGAL = {
         "RunReleased",
         "ResidentLeft",
         "CommandRefused",
+        "TreeCounted",
     },
     "awaiting tools": {
         "CallWaiting",
@@ -269,6 +274,7 @@ LEGAL = {
         "RunReleased",
         "ResidentLeft",
         "CommandRefused",
+        "TreeCounted",
     },
     "parked": {
         "CompactionRequested",
@@ -284,6 +290,7 @@ LEGAL = {
         "RunReleased",
         "ResidentLeft",
         "CommandRefused",
+        "TreeCounted",
     },
     "paused": {
         "RunPauseRequested",
@@ -299,6 +306,7 @@ LEGAL = {
         "RunReleased",
         "ResidentLeft",
         "CommandRefused",
+        "TreeCounted",
     },
     "compacting": {
         "ContextCompacted",
@@ -314,6 +322,7 @@ LEGAL = {
         "RunRestored",
         "RunReleased",
         "CommandRefused",
+        "TreeCounted",
     },
     "ended": {"CommandRefused"},
 }

@@ -2,6 +2,7 @@
 
 import pytest
 
+from loomlog.connectors.configuration.secret_registry import Purpose, SecretRegistry, SecretUse
 from loomlog.connectors.definitions import KINDS, DefinitionProblem
 from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.services.families.definition.author import Author
@@ -38,3 +39,30 @@ async def test_no_host_is_allowed_until_the_operator_names_one() -> None:
 
 async def test_a_program_without_a_list_restricts_nothing() -> None:
     assert await write("https://example.org/mcp", None) == "https://example.org/mcp"
+
+
+@pytest.mark.parametrize(("value", "sentence"), [("long-enough", ""), ("short", "less than 8"), ("", "is not set")])
+async def test_secrets_that_cannot_sign_are_refused_when_they_are_written(value: str, sentence: str) -> None:
+    use = SecretUse("PAGER", Purpose.CALLBACK_SIGNATURE, "acme", "example.com", ("secrets", "PAGER"))
+    secrets = SecretRegistry([use], {"PAGER": value})
+    composer = Composer(None, MemoryBlobs(), secrets=secrets)  # type: ignore[arg-type]  # nothing is looked up
+    author = Author(tenant="acme", subject="ann", command_id="c", issued_at_ms=0)
+    signed = {"url": "https://example.com/calls", "secret_env": "PAGER"}
+    rule = {"name": "large", "then": "ask", "ask": {"subjects": ["ann"], "notify": signed}}
+    hook = {"kind": "http", **signed}
+    for kind, overlay, place in (
+        ("agent", {"system_prompt": "Pay.", "approvals": {"rules": [rule]}}, "rules[0] (large).ask.notify.secret_env"),
+        (
+            "schedule",
+            {"agent": "a", "schedule": "0 9 * * *", "on_complete": [hook]},
+            "on_complete[0]",
+        ),
+    ):
+        written = composer.compose(KINDS[kind], "made", overlay, Origin(), author)
+        if not sentence:
+            assert (await written).content
+            continue
+        with pytest.raises(DefinitionProblem) as refused:
+            await written
+        assert place in refused.value.message
+        assert sentence in refused.value.message

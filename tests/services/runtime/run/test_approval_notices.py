@@ -9,9 +9,10 @@ import pytest
 from loomlog.connectors.errors import Transient
 from loomlog.schemas.generated.callback_commands import RequestCallback
 from loomlog.schemas.generated.entity_events import CommandRefused
-from loomlog.schemas.generated.run_events import ApprovalDecided
-from loomlog.schemas.generated.values import ApproverGroup, CallVerdict
+from loomlog.schemas.generated.values import ApproverGroup, CallVerdict, ToolCall
 from loomlog.schemas.records import replace
+from loomlog.services.core.run.interrupts.approvals import AskedApproval
+from loomlog.services.core.run.interrupts.questions import Question
 from loomlog.services.runtime.run import approval_notices
 from loomlog.services.runtime.run.approval_notices import ApprovalNotices
 from loomlog.services.stream.entities.answers import Answer
@@ -26,16 +27,18 @@ VERDICT = CallVerdict(
     notify_url="https://pager.example.com/calls",
     notify_secret_env="PAGER_SECRET",
 )
-DECIDED = ApprovalDecided(
-    turn=1,
+QUESTION = Question(
     index=0,
-    call_id="c0",
-    tool="pay",
-    verdict=VERDICT,
-    arguments_sha256="a0",
+    call=ToolCall(id="c0", name="pay", input="{}"),
     interrupt_id="intr_1",
-    effect_class="unsafe",
+    kind="approval",
+    question="",
+    options=(),
+    context="{}",
+    priority="",
+    expires_at_ms=NOW,
 )
+ASKED = AskedApproval(interrupt_id="intr_1", tool="pay", verdict=VERDICT, arguments_sha256="a0", question=QUESTION)
 
 
 class Owner:
@@ -53,11 +56,11 @@ class Owner:
         return Answer(events=events, topic="t", partition=0, offset=1)
 
 
-def told(owner: Owner, *events: ApprovalDecided, is_repeated: bool = False) -> list[RequestCallback]:
+def told(owner: Owner, *events: AskedApproval, is_repeated: bool = False) -> list[RequestCallback]:
     async def tell() -> None:
         notices = ApprovalNotices(owner, clock_ms=lambda: NOW)  # type: ignore[arg-type]  # what it asks of commands
         for event in events:
-            notices.on_decided("acme", begun().live.facts, event, is_repeated)
+            notices.on_asked("acme", begun().live.facts, event, is_repeated)
         task = asyncio.create_task(notices.run())
         await notices.drain()
         task.cancel()
@@ -67,7 +70,7 @@ def told(owner: Owner, *events: ApprovalDecided, is_repeated: bool = False) -> l
 
 
 def test_the_address_of_the_rule_gets_the_call_without_its_arguments() -> None:
-    (command,) = told(Owner(), DECIDED)
+    (command,) = told(Owner(), ASKED)
     assert (command.run_id, command.url, command.secret_env) == (
         "intr_1",
         "https://pager.example.com/calls",
@@ -80,19 +83,29 @@ def test_the_address_of_the_rule_gets_the_call_without_its_arguments() -> None:
 
 
 def test_what_is_told_again_after_a_takeover_is_the_same_command() -> None:
-    first, again = told(Owner(), DECIDED)[0], told(Owner(), DECIDED, is_repeated=True)[0]
+    first, again = told(Owner(), ASKED)[0], told(Owner(), ASKED, is_repeated=True)[0]
     assert (first.envelope.command_id, first.envelope.issued_at_ms) == (again.envelope.command_id, NOW)
     assert again.envelope.issued_at_ms == 0
 
 
 def test_a_rule_without_an_address_tells_nobody() -> None:
-    assert told(Owner(), replace(DECIDED, verdict=replace(VERDICT, notify_url=""))) == []
+    assert told(Owner(), replace(ASKED, verdict=replace(VERDICT, notify_url=""))) == []
 
 
 def test_an_owner_that_does_not_answer_is_asked_again_and_one_that_refuses_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(approval_notices, "RETRY_S", 0)
-    assert len(told(Owner(failures=2), DECIDED)) == 3
-    assert len(told(Owner(code="bad_request"), DECIDED)) == 1
-    assert len(told(Owner(failures=1_000), DECIDED)) == approval_notices.TRIES
+    assert len(told(Owner(failures=2), ASKED)) == 3
+    assert len(told(Owner(code="bad_request"), ASKED)) == 1
+    assert len(told(Owner(failures=1_000), ASKED)) == approval_notices.TRIES
+
+
+def test_the_next_group_is_told_once_more_under_an_id_of_its_own() -> None:
+    boss = ApproverGroup(subjects=("boss",), approvals=1, within_ms=5_000)
+    verdict = replace(VERDICT, groups=(*VERDICT.groups, boss))
+    first, second = told(Owner(), replace(ASKED, verdict=verdict), replace(ASKED, verdict=verdict, group=1))
+    assert (first.hook, first.envelope.command_id) == (0, "intr_1:pending")
+    assert (second.hook, second.envelope.command_id) == (1, "intr_1:1")
+    body = json.loads(second.body)["data"]
+    assert (body["group"], body["approvals"], body["within_s"]) == (1, 1, 5)

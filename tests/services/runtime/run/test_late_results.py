@@ -44,7 +44,8 @@ def test_a_result_is_the_same_after_the_journey() -> None:
 
 
 def test_every_field_of_a_model_result_travels() -> None:
-    assert set(ModelAnswered.__struct_fields__) - {"at_ms"} == set(HandOverModelReply.__struct_fields__) - {
+    # The totals of the tree are those of the moment in which it is decided.
+    assert set(ModelAnswered.__struct_fields__) - {"at_ms", "tree"} == set(HandOverModelReply.__struct_fields__) - {
         "envelope",
         "run_id",
     }

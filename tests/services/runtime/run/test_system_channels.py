@@ -11,12 +11,13 @@ from loomlog.connectors.configuration.channel_block import ChannelBlock
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.pause_events import PauseLifted, PauseSet, SwitchUsed
 from loomlog.schemas.generated.run_events import InterruptionClosed, InterruptionOpened
-from loomlog.schemas.generated.values import Envelope
+from loomlog.schemas.generated.values import CallVerdict, Envelope, ToolCall
 from loomlog.schemas.reader import RawEvent
 from loomlog.schemas.records import replace
 from loomlog.services.core.availability import AvailabilityTable, ModelStatus, ProviderStatus
 from loomlog.services.core.refusals import Refused, Unavailable
-from loomlog.services.core.run.interrupts.questions import APPROVAL, ClosedQuestion
+from loomlog.services.core.run.interrupts.approvals import AskedApproval
+from loomlog.services.core.run.interrupts.questions import APPROVAL, ClosedQuestion, question_of
 from loomlog.services.families.channel.api import ChannelPublish
 from loomlog.services.families.channel.caller import ChannelCaller
 from loomlog.services.families.pause import PAUSES
@@ -99,6 +100,29 @@ def pause_event(event: Any, seq: int = 3) -> RawEvent:
     )
     value = local_codec().encode_event(envelope, event)
     return RawEvent(7, int.from_bytes(value[1:5], "big"), 1, seq, PAUSES, value)
+
+
+async def test_the_next_group_of_approvers_is_told_once_and_the_first_by_the_question() -> None:
+    here = Published()
+    call = ToolCall(id=OPENED.call_id, name="pay", input="{}")
+    asked = AskedApproval(
+        interrupt_id="intr_1",
+        tool="pay",
+        verdict=CallVerdict(index=0, outcome="ask"),
+        arguments_sha256="",
+        question=question_of(replace(OPENED, kind=APPROVAL), call),
+    )
+    here.channels.on_asked("acme", facts(), asked, False)
+    for group, is_repeated in ((1, False), (1, True), (2, False)):
+        here.channels.on_asked("acme", facts(), replace(asked, group=group), is_repeated)
+    sent = await here.until(3)
+    assert [(fields["channel"], fields["value"]["group"]) for fields, _ in sent] == [
+        ("_system/interrupts/pending", 1),
+        ("_system/interrupts/pending", 1),
+        ("_system/interrupts/pending", 2),
+    ]
+    ids = [caller.command_id for _, caller in sent]
+    assert ids[0] == ids[1] != ids[2], "what is told again is published once"
 
 
 async def test_a_question_is_told_to_the_user_of_its_run() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from loomlog.connectors.storage.blobs import FileBlobs
 from loomlog.schemas.approval_policy import policy_sha256
-from loomlog.schemas.generated.values import ApprovalPolicy, ToolCall
+from loomlog.schemas.generated.values import ApprovalPolicy, CallVerdict, ToolCall
 from loomlog.schemas.records import replace
 from loomlog.services.core.run.interrupts.questions import CallDecision
 from loomlog.services.core.run.run_facts import RunFacts
@@ -18,8 +18,10 @@ from loomlog.services.runtime.tools.approval_verdicts import (
     HOOK_CHANGED,
     ApprovalRules,
     RunRules,
-    decide_calls,
     denies_changed_call,
+)
+from loomlog.services.runtime.tools.approval_verdicts import (
+    decide_calls as decide_in_tree,
 )
 from tests.services.core.run.given import DEFINITION, begun
 
@@ -38,6 +40,12 @@ def facts_with(*policies: ApprovalPolicy) -> RunFacts:
 
 def rules_of(facts: RunFacts, folder: Path) -> RunRules:
     return asyncio.run(ApprovalRules(DefinitionTexts(FileBlobs(folder))).load(facts.definition))
+
+
+def decide_calls(*asked: Any) -> tuple[CallVerdict, ...]:
+    verdicts, cases = decide_in_tree(*asked)
+    assert cases == ()
+    return verdicts
 
 
 def pays(*amounts: Any) -> list[ToolCall]:
@@ -103,7 +111,8 @@ def test_arguments_that_a_hook_changed_are_decided_about_again(tmp_path: Path) -
     state = AwaitingTools(
         facts=replace(facts, totals=verdict.amounts), turn=1, requested_calls=tuple(pays(90)), decisions=(decision,)
     )
-    assert denies_changed_call(rules, state, "t", 0, "pay", '{"amount": 95}') == ""
+    assert denies_changed_call(rules, state, "t", 0, "pay", '{"amount": 85}') == ""
+    assert "more to a sum" in denies_changed_call(rules, state, "t", 0, "pay", '{"amount": 95}')
     assert denies_changed_call(rules, state, "t", 0, "pay", '{"amount": 101}').startswith(HOOK_CHANGED)
     asked = replace(decision, verdict=replace(verdict, outcome="ask"))
     assert denies_changed_call(rules, replace(state, decisions=(asked,)), "t", 0, "pay", '{"amount": 1}')

@@ -22,7 +22,7 @@ from loomlog.schemas.records import replace
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.commands import GiveApprovalCommand, RunTimerFired
 from loomlog.services.core.run.evolve import evolve
-from loomlog.services.core.run.interrupts.approvals import arguments_sha256
+from loomlog.services.core.run.interrupts.approvals import arguments_sha256, asked_approval
 from loomlog.services.core.run.interrupts.interruptions import interrupt_id_for
 from loomlog.services.core.run.lifecycle.timers import next_timer_at
 from loomlog.services.core.run.state import AwaitingTools, Ended, IllegalEvent
@@ -109,6 +109,9 @@ def test_a_call_that_is_asked_waits_without_a_process() -> None:
     assert next_timer_at(run.state) == opened.expires_at_ms == NOW + HOUR_MS
     assert awaiting(run).open == ()
     assert awaiting(run).idle_since_ms == NOW
+    asked = asked_approval(run.state, opened)
+    assert asked is not None
+    assert (asked.interrupt_id, asked.group, asked.question.context) == (APPROVAL, 0, '{"amount": 0}')
     run.give(recover())
     assert requested(run) == []
 
@@ -204,6 +207,11 @@ def test_when_the_time_of_a_group_is_over_the_next_one_is_asked() -> None:
     escalated = last(run)
     assert isinstance(escalated, ApprovalEscalated)
     assert (escalated.group, next_timer_at(run.state)) == (1, NOW + HOUR_MS + 5)
+    asked = asked_approval(run.state, escalated)
+    assert asked is not None
+    assert (asked.tool, asked.group, asked.verdict.groups[asked.group]) == ("pay", 1, second)
+    opened = next(event for event in run.events if isinstance(event, InterruptionOpened))
+    assert asked_approval(run.state, opened) is None, "the first group is asked no more"
     run.give(gives("bob", at_ms=NOW + HOUR_MS))
     assert last(run).code == "not_an_approver"
     run.give(gives("boss", at_ms=NOW + HOUR_MS))
