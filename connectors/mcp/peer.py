@@ -6,12 +6,14 @@ been carried out: `NotSent` says that it certainly was not.
 Before: session.py. After: http_transport.py, stdio_transport.py.
 """
 
+import shlex
 from collections.abc import Callable
 from typing import Protocol
 
-from loomlog.connectors.errors import Transient
+from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.mcp.call_result import describe_question
 from loomlog.connectors.mcp.frames import Incoming, Params, encode_answer, encode_unknown_method
+from loomlog.connectors.mcp.oauth import Challenge
 
 HANDSHAKE_TIMEOUT_S = 10.0
 LIST_TIMEOUT_S = 30.0
@@ -31,6 +33,29 @@ class NotSent(Transient):
 
 class SessionLost(NotSent):
     """The server no longer knows the session, and did not carry out the request: a new one may be opened."""
+
+
+class AuthorizationNeeded(Permanent):
+    """A server did nothing for want of a token, or of scopes. `challenge`: what it asks for; `remedy`: what helps."""
+
+    def __init__(self, challenge: Challenge, status: int, remedy: str) -> None:
+        asked = f"more access than was granted (403, scope {challenge.scope!r})" if status == 403 else "a token (401)"
+        if status == 403 and challenge.scope and "login" in remedy:
+            remedy = f"{remedy} --scopes {shlex.quote(challenge.scope)}"
+        super().__init__(f"the server asks for {asked}: {remedy}", kind="unauthorised", status=status)
+        self.challenge = challenge
+
+
+class TokenSource(Protocol):
+    """Where the bearer token of a session comes from. `owner` tells the sessions of several apart."""
+
+    owner: str
+
+    async def token(self, rejected: str = "") -> str:
+        """Return the token; empty without one. `rejected`: one that the server no longer takes. Raises Transient and
+        Permanent.
+        """
+        ...
 
 
 class Connection(Protocol):

@@ -7,7 +7,10 @@ for tenant, scope, owner, name and version: a row that is copied elsewhere decry
 Before: services/families/identity/credentials.py. After: side_table.py.
 """
 
+import asyncio
+import hashlib
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from psycopg import sql
@@ -56,6 +59,18 @@ class StoredCredentialRows(Protocol):
 
     async def delete_version(self, key: CredentialKey, version: int) -> None: ...
 
+    async def take(self, key: CredentialKey, version: int) -> bytes | None:
+        """Return a version and delete it: of several callers at once one gets it."""
+        ...
+
+    async def newest(self, key: CredentialKey) -> SealedCredential | None:
+        """Return the newest version, whether or not an event names it."""
+        ...
+
+    def lock(self, key: CredentialKey) -> AbstractAsyncContextManager[None]:
+        """Hold the credential: no other process of the installation does so meanwhile."""
+        ...
+
     async def after(self, last: SealedCredential | None) -> Sequence[SealedCredential]:
         """Return some rows after one, in an order of their own; none after the last."""
         ...
@@ -80,6 +95,16 @@ class StoredCredentials:
         """Return a value; None when it is not there."""
         sealed = await self.rows.get(key, version)
         return None if sealed is None else self._decrypt(key, version, sealed)
+
+    async def take(self, key: CredentialKey, version: int) -> str | None:
+        """Return a value and delete it; None when it is not there, or was taken."""
+        sealed = await self.rows.take(key, version)
+        return None if sealed is None else self._decrypt(key, version, sealed)
+
+    async def newest(self, key: CredentialKey) -> tuple[int, str] | None:
+        """Return the newest version and its value; None when there is none."""
+        row = await self.rows.newest(key)
+        return None if row is None else (row.version, self._decrypt(key, row.version, row.sealed))
 
     async def rewrap(self, row: SealedCredential) -> None:
         """Encrypt a row under the current key."""
@@ -146,6 +171,25 @@ class PostgresStoredCredentialRows:
             (*_values(key), version),
         )
 
+    async def take(self, key: CredentialKey, version: int) -> bytes | None:
+        statement = sql.SQL(
+            "DELETE FROM {} WHERE (tenant, scope, scope_id, name) = (%s, %s, %s, %s) AND version = %s RETURNING sealed"
+        )
+        rows = await self._table.read(statement, (*_values(key), version))
+        return bytes(rows[0][0]) if rows else None
+
+    async def newest(self, key: CredentialKey) -> SealedCredential | None:
+        statement = sql.SQL(
+            "SELECT version, sealed FROM {} WHERE (tenant, scope, scope_id, name) = (%s, %s, %s, %s) "
+            "ORDER BY version DESC LIMIT 1"
+        )
+        rows = await self._table.read(statement, _values(key))
+        return SealedCredential(key=key, version=rows[0][0], sealed=bytes(rows[0][1])) if rows else None
+
+    def lock(self, key: CredentialKey) -> AbstractAsyncContextManager[None]:
+        digest = hashlib.sha256("\0".join(_values(key)).encode()).digest()
+        return self._table.lock(int.from_bytes(digest[:8], signed=True))
+
     async def after(self, last: SealedCredential | None) -> Sequence[SealedCredential]:
         statement = sql.SQL(
             "SELECT tenant, scope, scope_id, name, version, sealed FROM {} "
@@ -179,6 +223,7 @@ class MemoryStoredCredentialRows:
 
     def __init__(self) -> None:
         self.rows: dict[tuple[CredentialKey, int], bytes] = {}
+        self._locks: dict[CredentialKey, asyncio.Lock] = {}
 
     async def put(self, row: SealedCredential) -> None:
         self.rows[row.key, row.version] = row.sealed
@@ -193,6 +238,16 @@ class MemoryStoredCredentialRows:
 
     async def delete_version(self, key: CredentialKey, version: int) -> None:
         self.rows.pop((key, version), None)
+
+    async def take(self, key: CredentialKey, version: int) -> bytes | None:
+        return self.rows.pop((key, version), None)
+
+    async def newest(self, key: CredentialKey) -> SealedCredential | None:
+        version = max((version for known, version in self.rows if known == key), default=None)
+        return None if version is None else SealedCredential(key=key, version=version, sealed=self.rows[key, version])
+
+    def lock(self, key: CredentialKey) -> AbstractAsyncContextManager[None]:
+        return self._locks.setdefault(key, asyncio.Lock())
 
     async def after(self, last: SealedCredential | None) -> Sequence[SealedCredential]:
         start = None if last is None else (last.key, last.version)

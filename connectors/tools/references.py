@@ -33,6 +33,8 @@ class RunValues:
     root_run_id: str
     tenant: str
     credentials: Mapping[str, str] = field(repr=False)
+    user: str = ""
+    """User whose run it is; empty without one."""
 
 
 def substitute_references(headers: Mapping[str, str], values: RunValues) -> tuple[dict[str, str], tuple[str, ...]]:

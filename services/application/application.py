@@ -128,6 +128,7 @@ from loomlog.services.families.definition.table import DefinitionTable
 from loomlog.services.families.hook.services import HookOptions
 from loomlog.services.families.identity.directory import Directory
 from loomlog.services.families.installation import InstallationCommands
+from loomlog.services.families.mcp.handlers import McpHandlers
 from loomlog.services.families.memory.author import scopes_of_run
 from loomlog.services.families.memory.handlers import RunTimes
 from loomlog.services.families.memory.services import MemoryServices
@@ -363,6 +364,7 @@ class Application:
         self._request_keys = request_keys
         self._definitions: Definitions | None = None
         self._memory: MemoryServices | None = None
+        self._mcp_logins: McpHandlers | None = None
         self._channels: ChannelServices | None = None
         self._channel_streams: ChannelStreams | None = None
         self._families: Sequence[FamilyServices] = ()
@@ -402,6 +404,7 @@ class Application:
                 self.quotas = Quotas(self.directory, projection.count_active)
             self._definitions = Definitions(context.get(DefinitionTable), clock_ms=clock_ms)
             self._memory = context.get(MemoryServices)
+            self._mcp_logins = context.find(McpHandlers)
             self._channels = context.get(ChannelServices)
             self._channel_streams = ChannelStreams(self._channels.operations, keepalive_s=keepalive_s)
             self._webhooks = Webhooks(
@@ -577,6 +580,12 @@ class Application:
         """The streams of channels."""
         assert self._channel_streams is not None, "this process was not given commands and reads of families"
         return self._channel_streams
+
+    @property
+    def mcp_logins(self) -> McpHandlers:
+        """What is done when a person grants access to an MCP server."""
+        assert self._mcp_logins is not None, "this process was not given commands and reads of families"
+        return self._mcp_logins
 
     @property
     def webhooks(self) -> Webhooks:

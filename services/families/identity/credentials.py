@@ -20,6 +20,8 @@ CACHE_MAX = 10_000
 LEFT_OVER_MS = 3_600_000
 """Age after which a row that no event names was left over. Versions are times."""
 PREFIX = "$cred:"
+GRANT_PREFIX = "mcp-oauth-"
+"""Beginning of the names of grants of MCP servers, which no reference reaches: they go to their own server alone."""
 
 
 class NamedCredential(Value, frozen=True, kw_only=True):
@@ -38,7 +40,11 @@ class CredentialReader:
         self._cache: OrderedDict[tuple[CredentialKey, int], str] = OrderedDict()
 
     def find(self, tenant: str, name: str, *, user: str = "", agent: str = "") -> NamedCredential | None:
-        """Return the credential of a name for a run; None when there is none."""
+        """Return the credential of a name for a run; None when there is none, or it is a grant."""
+        return None if name.startswith(GRANT_PREFIX) else self.find_grant(tenant, name, user=user, agent=agent)
+
+    def find_grant(self, tenant: str, name: str, *, user: str = "", agent: str = "") -> NamedCredential | None:
+        """Return the credential of a name, also one that is a grant; None when there is none."""
         known = self._directory.credentials(tenant)
         for scope, scope_id in (("agent", agent), ("user", user), ("tenant", "")):
             credential = known.get(entry_key(scope, scope_id, name))
@@ -46,6 +52,10 @@ class CredentialReader:
                 key = CredentialKey(tenant=tenant, scope=scope, scope_id=scope_id, name=name)
                 return NamedCredential(key=key, credential=credential)
         return None
+
+    def count(self, tenant: str) -> int:
+        """Return how many credentials a tenant has."""
+        return len(self._directory.credentials(tenant))
 
     async def value(self, named: NamedCredential) -> str:
         """Return the value of a credential; empty when it is gone meanwhile. Raises ConnectorError."""

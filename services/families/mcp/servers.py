@@ -25,7 +25,9 @@ from loomlog.connectors.configuration.mcp_block import STDIO, McpServerBlock
 from loomlog.connectors.definitions import KINDS
 from loomlog.connectors.errors import ConnectorError, Permanent
 from loomlog.connectors.mcp.http_transport import HttpConnection, HttpNetwork
-from loomlog.connectors.mcp.peer import Connection, IncomingMessages
+from loomlog.connectors.mcp.oauth import Challenge
+from loomlog.connectors.mcp.oauth_client import OAuthRequests
+from loomlog.connectors.mcp.peer import AuthorizationNeeded, Connection, IncomingMessages, TokenSource
 from loomlog.connectors.mcp.session import Session
 from loomlog.connectors.mcp.session_pool import SessionKey, SessionPool
 from loomlog.connectors.mcp.stdio_transport import StdioConnection, server_environment
@@ -35,11 +37,12 @@ from loomlog.connectors.tools.references import REFERENCE, RunValues, substitute
 from loomlog.schemas.generated.mcp_commands import RecordListingFailure, RecordTools
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.ids import fresh_token
-from loomlog.services.core.families import aggregate_id
 from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.families.definition.operations import ask_owner
 from loomlog.services.families.definition.table import FILE, SHARED, DefinitionTable, Resolved
-from loomlog.services.families.mcp.state import FILES_TENANT, NAME, ServerTools
+from loomlog.services.families.mcp.grants import McpGrants, remedy_of
+from loomlog.services.families.mcp.server import Server
+from loomlog.services.families.mcp.state import FILES_TENANT, NAME, NEEDS_AUTHORIZATION, ServerTools
 from loomlog.services.stream.entities.answers import EntityCommands
 from loomlog.services.stream.entities.replicas import Replicas
 
@@ -68,26 +71,9 @@ class McpOptions:
     """Hosts that definitions may name; None: any."""
     private_hosts: Collection[str] = ()
     """Hosts of definitions that may have private addresses."""
+    origin: str = "http://127.0.0.1:8787"
+    """Address of the API as browsers see it."""
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ), repr=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Server:
-    """A server that resolves for a tenant."""
-
-    name: str
-    tenant: str
-    """Tenant that uses it."""
-    owner: str
-    """Tenant that its list of tools belongs to."""
-    source: str
-    def_id: str
-    block: McpServerBlock = field(repr=False)
-
-    @property
-    def aggregate(self) -> str:
-        """Id of the aggregate with its tools."""
-        return aggregate_id(NAME, self.owner, self.name)
 
 
 class McpServers:
@@ -106,6 +92,8 @@ class McpServers:
         self.revision = 0
         """Raised whenever a server or a list of tools may have changed."""
         self.pool = SessionPool(now_s=now_s)
+        self.grants: McpGrants | None = None
+        """Grants of access; None: this process has none, and servers that ask for tokens refuse it."""
         self._table = table
         self._replicas = replicas
         self._commands = commands
@@ -172,25 +160,43 @@ class McpServers:
 
     # --- asking ------------------------------------------------------------------------------------------------------
 
-    async def discover(self, server: Server, source: str) -> ToolList:
-        """Ask a server for its tools and record the answer; of several callers at once, one asks.
+    async def discover(self, server: Server, source: str, values: RunValues = NO_RUN) -> ToolList:
+        """Ask a server for its tools and record the answer; of several callers at once, one asks. `values`: of the run
+        or the user for which it is asked.
 
         Raises Transient and Permanent, also for an answer that cannot be recorded.
         """
         if server.aggregate not in self._asking:
-            task = asyncio.get_running_loop().create_task(self._discover(server, source))
+            task = asyncio.get_running_loop().create_task(self._discover(server, source, values))
             self._asking[server.aggregate] = task
             task.add_done_callback(lambda _: self._asking.pop(server.aggregate, None))
         return await asyncio.shield(self._asking[server.aggregate])
 
-    async def ask_for_tools(self, server: Server) -> tuple[ToolList, str]:
+    async def ask_for_tools(self, server: Server, values: RunValues = NO_RUN) -> tuple[ToolList, str]:
         """Return a server's tools and the revision it speaks, and record nothing. Raises Transient and Permanent."""
-        session = await self.session(server, NO_RUN)
+        session = await self.session(server, values)
         return await session.list_tools(server.block.tools), session.revision
 
-    async def _discover(self, server: Server, source: str) -> ToolList:
+    async def find_challenge(self, server: Server) -> Challenge:
+        """Return how a server asks for a token; empty when it does not ask at once. Raises Transient and Permanent."""
         try:
-            listed, revision = await self.ask_for_tools(server)
+            await (await self._open(server, {}, None)).close()
+        except AuthorizationNeeded as needed:
+            return needed.challenge
+        return Challenge()
+
+    def oauth_requests(self, server: Server) -> OAuthRequests:
+        """Return what asks the authorization servers of a server: with its network, and the hosts that it may name."""
+
+        def check_host(host: str) -> None:
+            if server.source != FILE:
+                self._require_host(server, canonical_host(host))
+
+        return OAuthRequests(self._network_of(server), check_host)
+
+    async def _discover(self, server: Server, source: str, values: RunValues) -> ToolList:
+        try:
+            listed, revision = await self.ask_for_tools(server, values)
         except ConnectorError as error:
             await self._record(
                 RecordListingFailure(
@@ -198,6 +204,7 @@ class McpServers:
                     server=server.name,
                     def_id=server.def_id,
                     error=str(error)[:ERROR_CHARACTERS_MAX],
+                    reason=NEEDS_AUTHORIZATION if isinstance(error, AuthorizationNeeded) else "",
                     source=source,
                 )
             )
@@ -233,24 +240,31 @@ class McpServers:
 
     async def session(self, server: Server, values: RunValues) -> Session:
         """Return an open session for a run. Raises Transient and Permanent."""
-        headers = self._headers(server, values)
-        key = SessionKey(
-            tenant=server.tenant, server=server.name, version=_digest(server.block), headers=_digest_of(headers)
-        )
+        key, headers, tokens = self._session_of(server, values)
         if server.block.transport == STDIO:
             key = self.pool.choose(key, server.block.pool_size)
-        return await self.pool.get(key, lambda: self._open(server, headers))
+        return await self.pool.get(key, lambda: self._open(server, headers, tokens))
 
     def forget(self, server: Server, values: RunValues) -> None:
         """Close the session of a run: the server has lost it."""
-        headers = self._headers(server, values)
-        self.pool.discard(SessionKey(server.tenant, server.name, _digest(server.block), _digest_of(headers)))
+        self.pool.discard(self._session_of(server, values)[0])
 
     async def close(self) -> None:
         """Close all sessions."""
         for task in self._asking.values():
             task.cancel()
         await self.pool.close()
+
+    def _session_of(self, server: Server, values: RunValues) -> tuple[SessionKey, dict[str, str], TokenSource | None]:
+        """Return the key of a run's session, its headers, and where its tokens come from."""
+        headers = self._headers(server, values)
+        is_address = server.block.transport != STDIO
+        tokens = self.grants.source(server, values) if is_address and self.grants is not None else None
+        owned = headers if tokens is None else {**headers, "": tokens.owner}
+        key = SessionKey(
+            tenant=server.tenant, server=server.name, version=_digest(server.block), headers=_digest_of(owned)
+        )
+        return key, headers, tokens
 
     def _headers(self, server: Server, values: RunValues) -> dict[str, str]:
         unresolved = [
@@ -260,15 +274,15 @@ class McpServers:
         sent, left_out = substitute_references(resolvable, values)
         sent = {name: value for name, value in sent.items() if value}
         for name in (*unresolved, *left_out):
-            if values is not NO_RUN:
+            if values.root_run_id:
                 log.warning(
                     "%s: the header %s has a reference that this run does not have; left out", server.name, name
                 )
         return sent
 
-    async def _open(self, server: Server, headers: Mapping[str, str]) -> Session:
+    async def _open(self, server: Server, headers: Mapping[str, str], tokens: TokenSource | None) -> Session:
         incoming = IncomingMessages(lambda: self._on_list_changed(server))
-        connection = await self._connect(server, headers, incoming)
+        connection = await self._connect(server, headers, tokens, incoming)
         session = Session(server.name, connection, incoming)
         try:
             await session.open()
@@ -277,23 +291,35 @@ class McpServers:
             raise
         return session
 
-    async def _connect(self, server: Server, headers: Mapping[str, str], incoming: IncomingMessages) -> Connection:
+    async def _connect(
+        self, server: Server, headers: Mapping[str, str], tokens: TokenSource | None, incoming: IncomingMessages
+    ) -> Connection:
         block = server.block
         if block.transport == STDIO:
             environment = server_environment(self._options.environment, block.env)
             return await StdioConnection.open(block.command, block.args, environment, incoming)
-        host = canonical_host(urlsplit(block.url).hostname or "")
-        is_own = server.source == FILE
-        if not is_own and self._options.hosts is not None and not is_host_allowed(host, self._options.hosts):
-            raise Permanent(f"the host {host[:120]} of {server.name} is not among those allowed", kind="forbidden")
+        if server.source != FILE:
+            self._require_host(server, canonical_host(urlsplit(block.url).hostname or ""))
         return HttpConnection(
-            self._network_for(host if is_own else ""), block.url, headers, incoming, concurrency=CONCURRENT_CALLS
+            self._network_of(server),
+            block.url,
+            headers,
+            incoming,
+            concurrency=CONCURRENT_CALLS,
+            tokens=tokens,
+            remedy=remedy_of(server),
         )
 
-    def _network_for(self, own_host: str) -> HttpNetwork:
-        """Return a network; `own_host`: the operator's file names it, so its address may be a private one."""
+    def _require_host(self, server: Server, host: str) -> None:
+        """Raise Permanent(forbidden) for a host that definitions may not name."""
+        if self._options.hosts is not None and not is_host_allowed(host, self._options.hosts):
+            raise Permanent(f"the host {host[:120]} of {server.name} is not among those allowed", kind="forbidden")
+
+    def _network_of(self, server: Server) -> HttpNetwork:
+        """Return the network of a server: the host of one that the operator's file names may have a private address."""
         if self._network is None:
             self._network = HttpNetwork(private_hosts=frozenset(self._options.private_hosts))
+        own_host = canonical_host(urlsplit(server.block.url).hostname or "") if server.source == FILE else ""
         return self._network.with_private_host(own_host) if own_host else self._network
 
     def _on_list_changed(self, server: Server) -> None:

@@ -25,7 +25,8 @@ from loomlog.connectors.protocols import EffectClass, Tool, ToolContext, ToolRes
 from loomlog.connectors.tools.references import RunValues, stored_names
 from loomlog.connectors.tools.registry import build_specs
 from loomlog.services.families.mcp.effects import effect_of
-from loomlog.services.families.mcp.servers import McpServers, Server
+from loomlog.services.families.mcp.server import Server
+from loomlog.services.families.mcp.servers import McpServers
 from loomlog.services.runtime.run.end_hooks import HookCall
 
 log = logging.getLogger("loomlog.runtime")
@@ -118,7 +119,7 @@ class UnlistedTool:
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         """Return the server's result. Raises Transient and Permanent."""
-        listed = await self._servers.discover(self._server, "first_use")
+        listed = await self._servers.discover(self._server, "first_use", _values_of(context))
         tool = next((one for one in listed.tools if visible_name(self._server.name, one.name) == self.name), None)
         if tool is None:
             there = ", ".join(visible_name(self._server.name, one.name) for one in listed.tools[:20]) or "none"
@@ -245,4 +246,6 @@ def server_of(name: str) -> str:
 
 
 def _values_of(context: ToolContext) -> RunValues:
-    return RunValues(root_run_id=context.root_run_id, tenant=context.tenant, credentials=context.credentials)
+    return RunValues(
+        root_run_id=context.root_run_id, tenant=context.tenant, credentials=context.credentials, user=context.user_id
+    )

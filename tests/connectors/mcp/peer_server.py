@@ -40,6 +40,10 @@ def sse(*frames: Any) -> Raw:
     return Raw(headers={"content-type": "text/event-stream"}, chunks=data)
 
 
+def document(value: Any, status: int = 200) -> Raw:
+    return Raw(status, {"content-type": "application/json"}, [json.dumps(value).encode()])
+
+
 def result_frame(request: dict, result: Any) -> dict:
     return {"jsonrpc": "2.0", "id": request["id"], "result": result}
 
@@ -64,6 +68,10 @@ class PeerServer:
         }
         self.requests: list[tuple[dict[str, str], dict]] = []
         self.session_id = ""
+        self.guard: Callable[[dict[str, str]], Raw | None] = lambda headers: None
+        """Refuses a message by its headers."""
+        self.pages: dict[str, Callable[[dict[str, str], bytes], Any]] = {}
+        """What other paths answer, from the headers and the body: JSON, or a Raw."""
 
     async def __aenter__(self) -> "PeerServer":
         self._connections: set[asyncio.Task] = set()
@@ -95,7 +103,14 @@ class PeerServer:
     async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
         headers = {k.lower(): v for k, _, v in (line.partition(": ") for line in head[1:] if line)}
-        body = json.loads(await reader.readexactly(int(headers["content-length"])))
+        raw = await reader.readexactly(int(headers.get("content-length", "0")))
+        path = head[0].split(" ")[1].partition("?")[0]
+        if path != "/mcp":
+            page = self.pages.get(path, lambda headers, body: Raw(404))(headers, raw)
+            return await self._write(writer, {}, page if isinstance(page, Raw) else document(page))
+        body = json.loads(raw)
+        if (refusal := self.guard(headers)) is not None:
+            return await self._write(writer, body, refusal)
         self.requests.append((headers, body))
         answered = self._answer(body)
         if asyncio.iscoroutine(answered):
@@ -122,7 +137,7 @@ class PeerServer:
         headers = dict(answered.headers)
         if self.session_id and body.get("method") == "initialize":
             headers["mcp-session-id"] = self.session_id
-        if "location" in headers or not answered.chunks:
+        if not answered.chunks and not answered.stays_open:
             headers["content-length"] = "0"
         else:
             headers["transfer-encoding"] = "chunked"
