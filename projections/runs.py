@@ -292,7 +292,7 @@ def _apply_event(values: dict[str, Any], envelope: Envelope, event: Event) -> No
             values["tool_errors"] += event.is_error
             _remove_call(values, event.index)
         case InterruptionOpened():
-            values["tool_calls"] += 1
+            values["tool_calls"] += event.attempt == 0  # a call whose tool asks was counted when it began
             values["open_interrupts"] = f"{values['open_interrupts']} {event.interrupt_id}".strip()
             _remove_call(values, event.index)
         case ToolOutcomeAsked() | CallWaiting():

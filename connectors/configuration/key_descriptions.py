@@ -382,6 +382,10 @@ KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
         ),
         "effects": KeyDescription("What repeating a call does, by tool; it comes before the hints.", "{search: read}"),
         "timeout_seconds": KeyDescription("Longest time of a call, 1 to 1800.", "60"),
+        "question_timeout_seconds": KeyDescription(
+            "How long a question of the server to the user waits for a person, up to a week; 0 = it is cancelled.",
+            "600",
+        ),
         "discovered_tools": KeyDescription("Set by the server; files leave it out.", "[]"),
     },
     mcp_block.McpOAuthBlock: {

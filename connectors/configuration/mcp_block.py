@@ -68,6 +68,7 @@ class McpServerBlock:
         default_factory=dict
     )
     timeout_seconds: Annotated[int, Field(ge=1, le=1_800), NEUTRAL] = 300
+    question_timeout_seconds: Annotated[int, Field(ge=0, le=604_800), NEUTRAL] = 3_600
     discovered_tools: Annotated[tuple[Mapping[str, Any], ...], NEUTRAL] = ()
 
 

@@ -26,7 +26,7 @@ FRAME_BYTES_MAX = 4 * 1024 * 1024
 ERROR_CHARACTERS_MAX = 2_000
 """Characters of a server's error message that are kept."""
 CLIENT = {"name": "loomlog", "version": "1"}
-CAPABILITIES: Mapping[str, Any] = {"elicitation": {}}
+CAPABILITIES: Mapping[str, Any] = {"elicitation": {"form": {}, "url": {}}}
 REVISION_KEY = "io.modelcontextprotocol/protocolVersion"
 CLIENT_KEY = "io.modelcontextprotocol/clientInfo"
 CAPABILITIES_KEY = "io.modelcontextprotocol/clientCapabilities"

@@ -144,6 +144,10 @@ class HttpConnection:
         with suppress(ConnectorError):
             await self._post(encode_notification(method, params), self._protocol_headers(method, params), 10.0)
 
+    async def answer(self, frame: bytes) -> None:
+        """Send the answer to a request of the server, besides the stream that it came in."""
+        self._reply(frame)
+
     async def close(self) -> None:
         """Close the connections; requests under way fail. A session ends by its own timeout at the server."""
         self.is_closed = True

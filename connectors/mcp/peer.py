@@ -12,6 +12,7 @@ from typing import Protocol
 
 from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.mcp.call_result import describe_question
+from loomlog.connectors.mcp.calls_in_flight import CALL, CallInFlight
 from loomlog.connectors.mcp.frames import Incoming, Params, encode_answer, encode_unknown_method
 from loomlog.connectors.mcp.oauth import Challenge
 
@@ -70,6 +71,10 @@ class Connection(Protocol):
 
     async def notify(self, method: str, params: Params) -> None: ...
 
+    async def answer(self, frame: bytes) -> None:
+        """Send the answer to a request of the server."""
+        ...
+
     async def close(self) -> None: ...
 
 
@@ -79,12 +84,14 @@ class IncomingMessages:
     def __init__(self, on_list_changed: Callable[[], None]) -> None:
         self._on_list_changed = on_list_changed
         self._questions: list[str] = []
+        self.calls: set[CallInFlight] = set()
+        """Calls in flight that may ask a person."""
 
     def take(self, incoming: Incoming) -> bytes | None:
         """Return the answer to a request of the server; None for a notification.
 
-        A question to the user is not answered while the call waits, because a person may take days: it is cancelled,
-        and the call's result says what was asked (`take_questions`).
+        A question to the user is passed to the call that it belongs to, if that may ask a person: it is answered later.
+        Any other one is cancelled, and the call's result says what was asked (`take_questions`).
         """
         if incoming.id is None:
             if incoming.method == LIST_CHANGED:
@@ -93,10 +100,20 @@ class IncomingMessages:
         if incoming.method == "ping":
             return encode_answer(incoming.id, {})
         if incoming.method == "elicitation/create":
+            call = self._call_of_question()
+            if call is not None and call.take(incoming):
+                return None
             if len(self._questions) < QUESTIONS_MAX:
                 self._questions.append(describe_question(incoming.params))
             return encode_answer(incoming.id, {"action": "cancel"})
         return encode_unknown_method(incoming.id, incoming.method)
+
+    def _call_of_question(self) -> CallInFlight | None:
+        """Return the call in which a server asks: over one stream for all calls, the only one that is in flight."""
+        call = CALL.get()
+        if call is None and len(self.calls) == 1:
+            [call] = self.calls
+        return call if call in self.calls else None
 
     def take_questions(self) -> list[str]:
         """Return the questions since the last time."""

@@ -23,6 +23,8 @@ WAIT_S = 60.0
 CONFIGURATION = """
 mcp_servers:
   desk: {{ transport: stdio, command: {python}, args: [{script}, notes, {notes}] }}
+  painter: {{ transport: stdio, command: {python}, args: [{script}, asks, {notes}] }}
+  patient: {{ transport: stdio, command: {python}, args: [{script}, needs, {notes}] }}
   away: {{ transport: http, url: "http://127.0.0.1:1/mcp" }}
 local_api: {{ spec: api.json, base_url: "http://{address}", tool_name_prefix: own_ }}
 approvals:
@@ -42,6 +44,20 @@ agents:
       function run(input) {{
         try {{ return mcp__desk__echo({{ text: input.prompt }}) }} catch (error) {{ return "failed: " + error.message }}
       }}
+  painter:
+    provider: code-js
+    model: code
+    tools: ["mcp__painter__*"]
+    code_body: |
+      function run(input) {{
+        try {{ return mcp__painter__echo({{ text: input.prompt }}) }}
+        catch (error) {{ return "failed: " + error.message }}
+      }}
+  patient:
+    provider: code-js
+    model: code
+    tools: ["mcp__patient__*"]
+    code_body: "function run(input) {{ return mcp__patient__echo({{ text: input.prompt }}) }}"
   prober:
     provider: code-js
     model: code
@@ -75,8 +91,8 @@ def ask_clerk(client: httpx.Client, text: str, agent: str = "clerk", **body: Any
     return "".join(data["text"] for event, data in frames if event == "text")
 
 
-def start(client: httpx.Client, text: str) -> str:
-    spawn = {"agent": "clerk", "prompt": text}
+def start(client: httpx.Client, text: str, agent: str = "clerk") -> str:
+    spawn = {"agent": agent, "prompt": text}
     batch = client.post("/v1/runs:batch", json={"spawns": [spawn], "mode": "detach"}).json()
     return str(batch["results"][0]["run_id"])
 
@@ -150,3 +166,50 @@ def test_a_hook_calls_a_tool_after_the_run_unless_a_rule_forbids_it(place: tuple
         ask_clerk(client, "small", on_complete=hooks)
         wait_for(lambda: noted(notes, "after completed"))
     assert noted(notes, "secret") == 0
+
+
+def question_of(client: httpx.Client, run_id: str) -> dict[str, Any]:
+    """Return the open question of a run, once there is one."""
+    [question] = wait_for(
+        lambda: client.get(f"/v1/runs/{run_id}/interrupts", params={"status": "pending"}).json()["interrupts"]
+    )
+    return dict(question)
+
+
+def test_a_server_asks_a_person_in_the_middle_of_a_call(place: tuple[Installation, Path]) -> None:
+    stack, notes = place
+    with api(stack) as client:
+        run_id = start(client, "blue paint", agent="painter")
+        question = question_of(client, run_id)
+        assert question["question"] == "The MCP server painter asks: Which colour?"
+        where = f"/v1/runs/{run_id}/interrupts/{question['interrupt_id']}/resolve"
+        refused = client.post(where, json={"answer": "green"})
+        assert (refused.status_code, "colour" in refused.text) == (422, True)
+        assert client.post(where, json={"answer": "blue"}).status_code == 200
+        assert ended(client, run_id)["status"] == "completed"
+        answered = client.get(f"/v1/runs/{run_id}/stream").text
+        assert "accept" in answered
+        assert "blue" in answered
+    assert noted(notes, "blue paint") == 1
+
+
+def test_a_question_is_closed_with_the_process_that_held_its_call(place: tuple[Installation, Path]) -> None:
+    stack, notes = place
+    with api(stack) as client:
+        held, waiting = start(client, "red paint", agent="painter"), start(client, "patient paint", agent="patient")
+        questions = [question_of(client, run_id) for run_id in (held, waiting)]
+        kill_owner(stack)
+        assert ended(client, held)["status"] == "completed"
+        assert "outcome unknown" in client.get(f"/v1/runs/{held}/stream").text
+        closed, still_open = (
+            client.get(f"/v1/runs/{one['run_id']}/interrupts", params={"status": "all"}).json()["interrupts"][0][
+                "status"
+            ]
+            for one in questions
+        )
+        assert (closed, still_open) == ("cancelled", "pending")
+        where = f"/v1/runs/{waiting}/interrupts/{questions[1]['interrupt_id']}/resolve"
+        assert client.post(where, json={"answer": '{"colour": "red"}'}).status_code == 200
+        assert ended(client, waiting)["status"] == "completed"
+        assert "kept" in client.get(f"/v1/runs/{waiting}/stream").text
+    assert (noted(notes, "red paint"), noted(notes, "patient paint")) == (1, 1)

@@ -123,7 +123,7 @@ from loomlog.services.core.run.turns.evolve_model_calls import (
     require_failed_attempt,
 )
 
-REDUCER_VERSION = 18
+REDUCER_VERSION = 19
 """Raise it whenever the same events fold to another state; older snapshots are then ignored."""
 
 

@@ -24,6 +24,7 @@ import orjson
 from loomlog.connectors.configuration.mcp_block import STDIO, McpServerBlock
 from loomlog.connectors.definitions import KINDS
 from loomlog.connectors.errors import ConnectorError, Permanent
+from loomlog.connectors.mcp.calls_in_flight import HeldCalls
 from loomlog.connectors.mcp.http_transport import HttpConnection, HttpNetwork
 from loomlog.connectors.mcp.oauth import Challenge
 from loomlog.connectors.mcp.oauth_client import OAuthRequests
@@ -92,6 +93,8 @@ class McpServers:
         self.revision = 0
         """Raised whenever a server or a list of tools may have changed."""
         self.pool = SessionPool(now_s=now_s)
+        self.held = HeldCalls()
+        """Calls whose servers wait for the answer of a person."""
         self.grants: McpGrants | None = None
         """Grants of access; None: this process has none, and servers that ask for tokens refuse it."""
         self._table = table
@@ -253,6 +256,7 @@ class McpServers:
         """Close all sessions."""
         for task in self._asking.values():
             task.cancel()
+        await self.held.close()
         await self.pool.close()
 
     def _session_of(self, server: Server, values: RunValues) -> tuple[SessionKey, dict[str, str], TokenSource | None]:
@@ -283,7 +287,7 @@ class McpServers:
     async def _open(self, server: Server, headers: Mapping[str, str], tokens: TokenSource | None) -> Session:
         incoming = IncomingMessages(lambda: self._on_list_changed(server))
         connection = await self._connect(server, headers, tokens, incoming)
-        session = Session(server.name, connection, incoming)
+        session = Session(server.name, connection, incoming, self.held)
         try:
             await session.open()
         except BaseException:

@@ -27,12 +27,15 @@ class RpcFailure:
 
 @dataclass
 class Raw:
-    """A response as it is. `chunks` are sent one after the other; `stays_open`: the response never ends."""
+    """A response as it is. `chunks` are sent one after the other; `stays_open`: the response never ends; `is_cut`: the
+    connection ends in its middle.
+    """
 
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     chunks: list[bytes] = field(default_factory=list)
     stays_open: bool = False
+    is_cut: bool = False
 
 
 def sse(*frames: Any) -> Raw:
@@ -146,6 +149,9 @@ class PeerServer:
         for chunk in answered.chunks:
             writer.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
             await writer.drain()
+        if answered.is_cut:
+            await writer.drain()
+            return False
         if answered.stays_open:
             await asyncio.Event().wait()
         if "transfer-encoding" in headers:
