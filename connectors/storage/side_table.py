@@ -6,8 +6,7 @@ these tables, and a query of a missing one is an error in the server's log each 
 Before: run_credentials.py, request_keys.py. After: postgres.py.
 """
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from typing import Any
 
 from psycopg import sql
@@ -67,14 +66,6 @@ class SideTable:
             if error.kind != "not_found":
                 raise
             return []
-
-    @asynccontextmanager
-    async def lock(self, lock_id: int) -> AsyncIterator[None]:
-        """Hold an advisory lock, which no other process holds then; it takes a connection."""
-        pool = await self._open_pool()
-        async with translate_errors(f"lock {self._about}"), pool.connection() as connection, connection.transaction():
-            await connection.execute("SELECT pg_advisory_xact_lock(%s)", (lock_id,))
-            yield
 
     async def close(self) -> None:
         """Close the connections."""

@@ -8,18 +8,19 @@ Before: services/families/identity/credentials.py. After: side_table.py.
 """
 
 import asyncio
-import hashlib
-from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol
+from weakref import WeakValueDictionary
 
 from psycopg import sql
 
 from loomlog.connectors.crypto.installation_key import SecretDecryptionError, SecretKey
-from loomlog.connectors.errors import Permanent
+from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.storage.postgres import PostgresOptions
 from loomlog.connectors.storage.side_table import SideTable
-from loomlog.schemas.records import Value
+from loomlog.schemas.records import Value, replace
 
 CONNECTIONS = 4
 SCHEMA = "loom_secrets"
@@ -27,6 +28,11 @@ ENCRYPTION_PURPOSE = "stored credentials"
 TABLE_LOCK_ID = 4_718_305_131
 """Advisory lock under which the table is created; an otherwise unused number."""
 ROWS_OF_A_READ = 200
+LOCK_S = 45.0
+"""Seconds after which a lock is free again whose process died: longer than a renewal takes."""
+LOCK_TRIES = 600
+LOCK_POLL_S = 0.1
+"""Looks at a lock of another process, and the seconds between two. A row, because a lock of Postgres would take a connection."""
 
 
 class CredentialKey(Value, frozen=True, kw_only=True, order=True):
@@ -145,6 +151,7 @@ class PostgresStoredCredentialRows:
             lock_id=TABLE_LOCK_ID,
             max_connections=CONNECTIONS,
         )
+        self._locks: WeakValueDictionary[CredentialKey, asyncio.Lock] = WeakValueDictionary()
 
     async def put(self, row: SealedCredential) -> None:
         statement = sql.SQL(
@@ -186,9 +193,29 @@ class PostgresStoredCredentialRows:
         rows = await self._table.read(statement, _values(key))
         return SealedCredential(key=key, version=rows[0][0], sealed=bytes(rows[0][1])) if rows else None
 
-    def lock(self, key: CredentialKey) -> AbstractAsyncContextManager[None]:
-        digest = hashlib.sha256("\0".join(_values(key)).encode()).digest()
-        return self._table.lock(int.from_bytes(digest[:8], signed=True))
+    @asynccontextmanager
+    async def lock(self, key: CredentialKey) -> AsyncIterator[None]:
+        row, token = replace(key, name=f"{key.name}.lock"), os.urandom(16)
+        claim = sql.SQL(
+            "INSERT INTO {} AS held (tenant, scope, scope_id, name, version, sealed, expires_at) "
+            "VALUES (%s, %s, %s, %s, 0, %s, now() + make_interval(secs => %s)) "
+            "ON CONFLICT (tenant, scope, scope_id, name, version) DO UPDATE "
+            "SET sealed = EXCLUDED.sealed, expires_at = EXCLUDED.expires_at WHERE held.expires_at < now() RETURNING 1"
+        )
+        release = sql.SQL(
+            "DELETE FROM {} WHERE (tenant, scope, scope_id, name) = (%s, %s, %s, %s) AND version = 0 AND sealed = %s"
+        )
+        async with self._locks.setdefault(key, asyncio.Lock()):
+            for _ in range(LOCK_TRIES):
+                if await self._table.write(claim, (*_values(row), token, LOCK_S)):
+                    break
+                await asyncio.sleep(LOCK_POLL_S)
+            else:
+                raise Transient(f"another process does not release the credential {key.name}", kind="overloaded")
+            try:
+                yield
+            finally:
+                await self._table.read(release, (*_values(row), token))
 
     async def after(self, last: SealedCredential | None) -> Sequence[SealedCredential]:
         statement = sql.SQL(
