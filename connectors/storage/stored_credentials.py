@@ -32,7 +32,9 @@ LOCK_S = 45.0
 """Seconds after which a lock is free again whose process died: longer than a renewal takes."""
 LOCK_TRIES = 600
 LOCK_POLL_S = 0.1
-"""Looks at a lock of another process, and the seconds between two. A row, because a lock of Postgres would take a connection."""
+"""Looks at a lock of another process, and the seconds between two. It is a row, because a lock of Postgres would take a
+connection.
+"""
 
 
 class CredentialKey(Value, frozen=True, kw_only=True, order=True):

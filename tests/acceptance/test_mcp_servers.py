@@ -1,9 +1,11 @@
 """Tools of an MCP server and of an OpenAPI file on a whole stack: shown, called, held to rules, lost, after a run."""
 
+import asyncio
 import json
 import shutil
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +18,7 @@ from tests.acceptance.installation import Installation
 from tests.acceptance.test_agent_loop import finished
 from tests.acceptance.test_definitions import kill_owner
 from tests.acceptance.test_families import api
+from tests.connectors.mcp.authorization_server import GuardedServer
 from tests.connectors.mcp.test_sessions import SCRIPT
 
 pytestmark = pytest.mark.stack
@@ -25,6 +28,7 @@ mcp_servers:
   desk: {{ transport: stdio, command: {python}, args: [{script}, notes, {notes}] }}
   painter: {{ transport: stdio, command: {python}, args: [{script}, asks, {notes}] }}
   patient: {{ transport: stdio, command: {python}, args: [{script}, needs, {notes}] }}
+  guarded: {{ transport: http, url: "{guarded}" }}
   away: {{ transport: http, url: "http://127.0.0.1:1/mcp" }}
 local_api: {{ spec: api.json, base_url: "http://{address}", tool_name_prefix: own_ }}
 approvals:
@@ -58,6 +62,15 @@ agents:
     model: code
     tools: ["mcp__patient__*"]
     code_body: "function run(input) {{ return mcp__patient__echo({{ text: input.prompt }}) }}"
+  guest:
+    provider: code-js
+    model: code
+    tools: ["mcp__guarded__*"]
+    code_body: |
+      function run(input) {{
+        try {{ return mcp__guarded__echo({{ text: input.prompt }}) }}
+        catch (error) {{ return "failed: " + error.message }}
+      }}
   prober:
     provider: code-js
     model: code
@@ -68,13 +81,29 @@ API = {"openapi": "3.1.0", "paths": {"/healthz": {"get": {"operationId": "health
 
 
 @pytest.fixture(scope="module")
-def place() -> Iterator[tuple[Installation, Path]]:
+def guarded() -> Iterator[GuardedServer]:
+    """A server that asks for tokens, on a thread of its own."""
+    loop, server = asyncio.new_event_loop(), GuardedServer()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    asyncio.run_coroutine_threadsafe(server.__aenter__(), loop).result(WAIT_S)
+    yield server
+    asyncio.run_coroutine_threadsafe(server.__aexit__(), loop).result(WAIT_S)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+@pytest.fixture(scope="module")
+def place(guarded: GuardedServer) -> Iterator[tuple[Installation, Path]]:
     folder = Path(tempfile.mkdtemp(prefix="loomlog-mcp-"))
     installation, notes, more = Installation(folder), folder / "notes.txt", folder / "mcp.yaml"
     installation.make()
     notes.touch()
     address = installation.environ["LOOMLOG_LISTEN_ADDR"]
-    more.write_text(CONFIGURATION.format(python=sys.executable, script=SCRIPT, notes=notes, address=address))
+    more.write_text(
+        CONFIGURATION.format(python=sys.executable, script=SCRIPT, notes=notes, address=address, guarded=guarded.url)
+    )
     (folder / "api.json").write_text(json.dumps(API))
     installation.environ["LOOMLOG_CONFIG_FILES"] += f":{more}"
     try:
@@ -213,3 +242,30 @@ def test_a_question_is_closed_with_the_process_that_held_its_call(place: tuple[I
         assert ended(client, waiting)["status"] == "completed"
         assert "kept" in client.get(f"/v1/runs/{waiting}/stream").text
     assert (noted(notes, "red paint"), noted(notes, "patient paint")) == (1, 1)
+
+
+def server_row(stack: Installation, name: str) -> dict[str, Any]:
+    rows = stack.loomlog("mcp", "servers", "ls", "--json").json["servers"]
+    return dict(next(row for row in rows if row["name"] == name))
+
+
+def test_a_person_grants_access_and_the_runtime_renews_it(
+    place: tuple[Installation, Path], guarded: GuardedServer
+) -> None:
+    stack, _ = place
+    with api(stack) as client:
+        wait_for(lambda: server_row(stack, "guarded")["authorization"] == "needs_authorization")
+        assert "loomlog mcp servers login guarded" in server_row(stack, "guarded")["error"]
+        begun = stack.loomlog("mcp", "servers", "login", "guarded", "--no-open", "--json").json
+        with httpx.Client(timeout=WAIT_S) as browser:
+            page = browser.get(begun["url"])
+            link = page.text.split('href="')[1].split('"')[0].replace("&amp;", "&")
+            leads = browser.get(httpx.URL(begun["url"]).join(link))
+            where = httpx.URL(begun["url"]).join("/v1/_mcp_oauth/callback")
+            done = browser.get(where, params=guarded.consent(leads.headers["location"]))
+        assert (done.status_code, "Access granted" in done.text) == (200, True)
+        wait_for(lambda: ask_clerk(client, "hello", agent="guest") == "hello")
+        guarded.tokens.clear()  # the server takes the token no longer: the runtime has it renewed
+        assert ask_clerk(client, "again", agent="guest") == "again"
+    assert [form["grant_type"] for form in guarded.forms] == ["authorization_code", "refresh_token"]
+    assert server_row(stack, "guarded")["authorization"] == "granted"
