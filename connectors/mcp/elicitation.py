@@ -111,25 +111,58 @@ def next_question(server: str, answers: Sequence[GivenAnswer], ask_ms: int) -> C
     """Return what the server has asked besides, in the same result; None: all of it is answered."""
     state = _parse(answers[-1].call_state)
     waiting = state.get("waiting")
-    return _ask_next(server, state["round"], state.get("state"), waiting, ask_ms) if waiting else None
+    if not waiting:
+        return None
+    return _ask_next(server, state["round"], state.get("state"), waiting, ask_ms, refused="refused" in state)
 
 
 def input_params(answers: Sequence[GivenAnswer]) -> dict[str, Any]:
     """Return the parameters with which a call is made again: the answers to the last result, and the server's state."""
     last = _parse(answers[-1].call_state)
+    if "refused" in last:
+        return {}
     states = [(_parse(one.call_state), one) for one in answers]
     responses = {state["key"]: to_response(one) for state, one in states if state.get("round") == last["round"]}
     state = {} if last.get("state") is None else {"requestState": last["state"]}
     return {"inputResponses": responses, **state}
 
 
-def _ask_next(server: str, number: int, state: Any, waiting: dict[str, Any], ask_ms: int) -> CallQuestion:
+def _ask_next(
+    server: str, number: int, state: Any, waiting: dict[str, Any], ask_ms: int, *, refused: bool = False
+) -> CallQuestion:
     key, *others = waiting
-    kept = {"round": number, "state": state, "key": key, "waiting": {one: waiting[one] for one in others}}
+    kept: dict[str, Any] = {
+        "round": number,
+        "state": state,
+        "key": key,
+        "waiting": {one: waiting[one] for one in others},
+    }
+    if refused:
+        kept["refused"] = True
     text = orjson.dumps(kept).decode()
     if len(text.encode()) > STATE_BYTES_MAX:
         raise Permanent(f"{server} keeps more than {STATE_BYTES_MAX} bytes with its question", kind="invalid")
     return build_question(server, waiting[key], timeout_ms=ask_ms, state=text, held=False)
+
+
+# --- addresses to visit before a call (2025-11-25) -------------------------------------------------------------------
+
+
+def ask_to_visit(
+    server: str, data: Mapping[str, Any], answers: Sequence[GivenAnswer], ask_ms: int
+) -> CallQuestion | None:
+    """Return the first address that a refused call needs a visit of; None: the error names none, or too many."""
+    listed = data.get("elicitations")
+    asked = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    if not asked or len(answers) + len(asked) > QUESTIONS_MAX:
+        return None
+    waiting = {str(number): {**one, "mode": URL} for number, one in enumerate(asked)}
+    return _ask_next(server, len(answers), None, waiting, ask_ms, refused=True)
+
+
+def was_not_visited(answers: Sequence[GivenAnswer]) -> bool:
+    """Return whether a person did not visit an address without which the call would be refused again."""
+    return bool(answers) and "refused" in _parse(answers[-1].call_state) and answers[-1].status != RESOLVED
 
 
 # --- parts -----------------------------------------------------------------------------------------------------------

@@ -296,7 +296,9 @@ class HttpConnection:
             with suppress(Permanent):
                 message = parse_frame(self._mask(await _read_body(response)))
                 if isinstance(message, Answer) and message.code:
-                    return ServerRefused(f"the server refused: {message.message} ({message.code})", message.code)
+                    return ServerRefused(
+                        f"the server refused: {message.message} ({message.code})", message.code, message.data
+                    )
         if status == 429 or status >= 500:
             return Transient(f"the server answered {status}", kind="unavailable", status=status)
         if status == 403:

@@ -17,9 +17,11 @@ from loomlog.connectors.mcp.calls_in_flight import HELD_KEY, HELD_MAX_S, HELD_PE
 from loomlog.connectors.mcp.elicitation import (
     QUESTIONS_MAX,
     ask_for_input,
+    ask_to_visit,
     build_question,
     input_params,
     next_question,
+    was_not_visited,
 )
 from loomlog.connectors.mcp.frames import (
     CAPABILITIES,
@@ -28,6 +30,7 @@ from loomlog.connectors.mcp.frames import (
     NO_SUCH_METHOD,
     STATELESS_REVISION,
     UNSUPPORTED_REVISION,
+    VISIT_REQUIRED,
     Incoming,
     ServerRefused,
 )
@@ -42,6 +45,7 @@ from loomlog.connectors.mcp.tool_list import PAGES_MAX, ToolList, build_tool_lis
 from loomlog.connectors.protocols import GivenAnswer, ToolResult
 from loomlog.schemas.records import replace
 
+NOT_VISITED = "nothing was done: the server needs the user to visit an address first, and nobody has done so"
 ENTRIES_MAX = 2_000
 """Tools of all pages that are looked at, of which `tools` of the configuration may choose some."""
 
@@ -111,6 +115,8 @@ class Session:
         long a person may be asked, milliseconds; 0: not at all.
         """
         params: dict[str, Any] = {"name": tool, "arguments": arguments}
+        if was_not_visited(answers):
+            return ToolResult(text=NOT_VISITED, is_error=True)
         if answers:
             if (further := next_question(self.name, answers, ask_ms)) is not None:
                 return ToolResult(text="", asking=further)
@@ -118,20 +124,33 @@ class Session:
         if key:
             params["_meta"] = {"loomlog/idempotencyKey": key}
         if ask_ms and self._held is not None and self.revision != STATELESS_REVISION:
-            return await self._call_with_questions(self._held, params, timeout_s, ask_ms)
+            return await self._call_with_questions(self._held, params, timeout_s, ask_ms, answers)
         self.in_flight += 1
         try:
             answer = await self._connection.request("tools/call", params, timeout_s=timeout_s)
         except ServerRefused as refused:
-            return ToolResult(text=str(refused), is_error=True)
+            return self._refusal(refused, answers, ask_ms)
         finally:
             self.in_flight -= 1
         if ask_ms and answer.get("resultType") == INPUT_REQUIRED:
             return ToolResult(text="", asking=ask_for_input(self.name, answer, answers, ask_ms))
         return self._result(answer)
 
+    def _refusal(self, refused: ServerRefused, answers: Sequence[GivenAnswer], ask_ms: int) -> ToolResult:
+        """Return what became of a call that the server refused, or the address that a person visits first."""
+        if ask_ms and refused.code == VISIT_REQUIRED:
+            question = ask_to_visit(self.name, refused.data, answers, ask_ms)
+            if question is not None:
+                return ToolResult(text="", asking=question)
+        return ToolResult(text=str(refused), is_error=True)
+
     async def _call_with_questions(
-        self, held: HeldCalls, params: Mapping[str, Any], timeout_s: float, ask_ms: int
+        self,
+        held: HeldCalls,
+        params: Mapping[str, Any],
+        timeout_s: float,
+        ask_ms: int,
+        answers: Sequence[GivenAnswer],
     ) -> ToolResult:
         """Return the result of a call in whose middle the server may ask, or its question, for which it is held."""
         call = CallInFlight(
@@ -170,7 +189,7 @@ class Session:
                     held.hold(call, lambda response: advance(call.resume(response)), ask_ms / 1_000)
                     return ToolResult(text="", asking=question)
             except ServerRefused as refused:
-                return ToolResult(text=str(refused), is_error=True)
+                return self._refusal(refused, answers, ask_ms)
             return self._result(answer)
 
         return await advance(call.advance())

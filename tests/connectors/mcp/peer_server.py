@@ -23,6 +23,7 @@ class RpcFailure:
     code: int
     message: str
     status: int = 200
+    data: dict | None = None
 
 
 @dataclass
@@ -128,7 +129,7 @@ class PeerServer:
 
     async def _write(self, writer: asyncio.StreamWriter, body: dict, answered: Any) -> bool:
         if isinstance(answered, RpcFailure):
-            error = {"code": answered.code, "message": answered.message}
+            error = {"code": answered.code, "message": answered.message, "data": answered.data}
             answered = Raw(
                 answered.status,
                 {"content-type": "application/json"},

@@ -220,6 +220,35 @@ async def test_a_cancelled_caller_ends_its_call():
             await asyncio.sleep(0)
 
 
+async def test_an_address_that_a_refused_call_needs_is_asked_for_and_the_call_made_again():
+    visits = [{"mode": "url", "url": f"https://crm.example/{page}", "message": "Connect"} for page in "ab"]
+    async with PeerServer() as peer:
+        refusal = RpcFailure(-32042, "not connected", data={"elicitations": visits})
+        peer.answers["tools/call"] = lambda request: refusal
+        async with over_http(peer) as here:
+            first = (await here.call()).asking
+            assert (json.loads(first.context)["url"], first.is_held) == ("https://crm.example/a", False)
+            one = GivenAnswer(call_state=first.call_state, status="resolved", answer="done")
+            second = (await here.call([one])).asking
+            assert json.loads(second.context)["url"] == "https://crm.example/b"
+            declined = GivenAnswer(call_state=second.call_state, status="declined")
+            assert (await here.call([one, declined])).text.startswith("nothing was done")
+            assert peer.methods().count("tools/call") == 1
+            peer.answers["tools/call"] = lambda request: done("connected")
+            two = GivenAnswer(call_state=second.call_state, status="resolved", answer="done")
+            assert (await here.call([one, two])).text == "connected"
+            assert "inputResponses" not in peer.requests[-1][1]["params"]
+
+
+@pytest.mark.parametrize("data", [None, {"elicitations": []}, {"elicitations": [1]}, {"elicitations": "x"}])
+async def test_a_refusal_that_names_no_address_is_a_result(data):
+    async with PeerServer() as peer:
+        peer.answers["tools/call"] = lambda request: RpcFailure(-32042, "not connected", data=data)
+        async with over_http(peer) as here:
+            result = await here.call()
+    assert (result.is_error, result.asking) == (True, None)
+
+
 # --- forms and addresses ---------------------------------------------------------------------------------------------
 
 
