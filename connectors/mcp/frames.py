@@ -59,7 +59,7 @@ class Answer(Value, frozen=True, kw_only=True):
     code: int = 0
     message: str = ""
     data: Mapping[str, Any] = field(default_factory=dict)
-    """Of an error."""
+    """Details of an error."""
 
     def require_result(self, method: str) -> dict[str, Any]:
         """Return the result. Raises ServerRefused, Permanent(invalid)."""

@@ -45,7 +45,7 @@ from loomlog.connectors.mcp.tool_list import PAGES_MAX, ToolList, build_tool_lis
 from loomlog.connectors.protocols import GivenAnswer, ToolResult
 from loomlog.schemas.records import replace
 
-NOT_VISITED = "nothing was done: the server needs the user to visit an address first, and nobody has done so"
+NOT_VISITED = "nothing was done: the server needs the user to visit an address first, which was not done"
 ENTRIES_MAX = 2_000
 """Tools of all pages that are looked at, of which `tools` of the configuration may choose some."""
 
