@@ -117,8 +117,9 @@ bench-tools: $(TOOLS) ## measure tool calls: rules for approvals, and MCP server
 	@$(BIN)/python -m tests.benchmarks.approvals
 	@$(BIN)/python -m tests.benchmarks.tools
 
-bench-access: $(TOOLS) ## measure 100,000 minted tokens, and the list of a million acts (URL=... TOKEN=...: also revocation; ACTS=200000)
-	@$(BIN)/python -m tests.benchmarks.access $(if $(URL),--url $(URL) --token $(TOKEN))
+bench-access: $(TOOLS) ## measure 100,000 minted tokens, revocation under load, erasing 1,000 sessions, the list of a million acts (SESSIONS=100 ACTS=200000; URL=... TOKEN=... AGENT=...: of a running installation)
+	@$(BIN)/python -m tests.benchmarks.access
+	@$(BIN)/python -m tests.benchmarks.access_stack $(if $(SESSIONS),--sessions $(SESSIONS)) $(if $(URL),--url $(URL) --token $(TOKEN) --agent $(AGENT))
 	@$(BIN)/python -m tests.benchmarks.acts $(if $(ACTS),--acts $(ACTS))
 
 try-mcp-servers: $(TOOLS) ## use two MCP servers of the npm registry, files and everything (needs Node; nothing else does)

@@ -369,7 +369,8 @@ class Tool(Protocol):
 class UsesStoredCredentials(Protocol):
     """Tool whose configured headers refer to stored credentials; it gets their values with those of the run."""
 
-    credential_names: Collection[str]
+    credential_references: Collection[str]
+    """Such as $cred:git."""
 
 
 @runtime_checkable
@@ -579,6 +580,10 @@ class LogRanges(Protocol):
         ...
 
     async def end_offset(self, topic: str, partition: int) -> int: ...
+
+    async def end_offsets(self, topic: str, partitions: int) -> Mapping[int, int]:
+        """Return the end offset of each of that many partitions, in one request a broker."""
+        ...
 
     async def beginning_offset(self, topic: str, partition: int) -> int: ...
 

@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 
 from loomlog.connectors.configuration.agent_block import AgentBlock, Candidate
 from loomlog.connectors.configuration.channel_block import iter_channel_errors
+from loomlog.connectors.configuration.credential_block import iter_store_errors
 from loomlog.connectors.configuration.environment import PREFIXES
 from loomlog.connectors.configuration.field_types import Tier, check_url
 from loomlog.connectors.configuration.findings import ConfigurationFinding, did_you_mean, join_words
@@ -69,6 +70,7 @@ def check_configuration(
     checking.check_pricing()
     checking.check_principals()
     checking.check_issuers()
+    checking.check_credential_stores()
     checking.check_interruption()
     checking.check_memory()
     checking.check_channels()
@@ -241,6 +243,10 @@ class _ConfigurationCheck:
             self._add_error(path, message)
         for path, message in iter_issuer_warnings(self.configuration.issuers):
             self._add_warning(path, message)
+
+    def check_credential_stores(self) -> None:
+        for path, message in iter_store_errors(self.configuration.credential_stores):
+            self._add_error(path, message)
 
     def check_interruption(self) -> None:
         block = self.configuration.interruption

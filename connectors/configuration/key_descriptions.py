@@ -12,6 +12,7 @@ from loomlog.connectors.configuration import (
     agent_block,
     approvals_block,
     channel_block,
+    credential_block,
     issuer_block,
     local_api_block,
     mcp_block,
@@ -90,6 +91,10 @@ KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
         "issuers": KeyDescription(
             "Identity providers whose tokens are accepted, and with which people sign in.",
             "{company: {issuer: 'https://id.example.com', audience: loomlog, tenant: acme, default_access: tenant}}",
+        ),
+        "credential_stores": KeyDescription(
+            "Stores outside of loomlog that stored credentials may name values in; variables are in `secrets`.",
+            "{vault: {type: vault, url: 'https://vault.example.com', tenants: '*', prefix: 'loomlog/{tenant}'}}",
         ),
         "hooks": KeyDescription("What hooks of tool calls may do.", "{permit_host_widen: {owners: [acme]}}"),
         "context_plugins": KeyDescription(
@@ -474,6 +479,35 @@ KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
         "login_scopes": KeyDescription("Scopes that a sign-in asks for.", "[openid, profile, groups]"),
         "session_minutes": KeyDescription("How long a sign-in to the page lasts.", "60"),
     },
+    credential_block.CredentialStoreBlock: {
+        "type": KeyDescription("A folder, HashiCorp Vault (key-value engine 2) or AWS Secrets Manager.", "vault"),
+        "tenants": KeyDescription("Tenants whose credentials may name values in it; * = all.", "[acme]"),
+        "prefix": KeyDescription(
+            "What paths and names of secrets begin with; `{tenant}` is the tenant's name, and needed where several "
+            "tenants may name values.",
+            "loomlog/{tenant}/",
+        ),
+        "cache_seconds": KeyDescription("Seconds for which a value is used without asking the store again.", "30"),
+        "directory": KeyDescription(
+            "Type file: the folder; `prefix` is a folder in it. A file has at most 16 KiB.", "/run/secrets/loomlog"
+        ),
+        "url": KeyDescription(
+            "Type vault: its address. Type aws: another address of the service, such as that of a VPC.",
+            "https://vault.example.com:8200",
+        ),
+        "mount": KeyDescription("Type vault: where the engine is mounted.", "secret"),
+        "namespace": KeyDescription("Type vault: the namespace; empty: none.", "teams/platform"),
+        "token_env": KeyDescription("Type vault: variable with the token.", "VAULT_TOKEN"),
+        "token_file": KeyDescription(
+            "Type vault: file with the token, read for each request, instead of the variable.", "/run/vault/token"
+        ),
+        "region": KeyDescription("Type aws: the region.", "eu-central-1"),
+        "access_key_id_env": KeyDescription("Type aws: variable with the id of the access key.", "AWS_ACCESS_KEY_ID"),
+        "secret_access_key_env": KeyDescription("Type aws: variable with the access key.", "AWS_SECRET_ACCESS_KEY"),
+        "session_token_env": KeyDescription(
+            "Type aws: variable with the token of a session; may be empty.", "AWS_SESSION_TOKEN"
+        ),
+    },
     model.HooksBlock: {
         "permit_host_widen": KeyDescription("Whose hooks may allow further hosts for a call.", "{owners: [acme]}"),
     },
@@ -735,7 +769,8 @@ KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
         "tenants": KeyDescription("Tenants whose definitions and runs may name the variable; `*` = all.", "[acme]"),
         "uses": KeyDescription(
             "For what: `webhook` proves requests, `webhook_credentials` and `schedule_credentials` go with runs, "
-            "`callback` signs the http hooks of on_complete, `memory_backend` is a backend's key.",
+            "`callback` signs the http hooks of on_complete, `memory_backend` is a backend's key, "
+            "`credential` is a stored credential (`env:NAME`).",
             "[callback]",
         ),
         "hosts": KeyDescription(

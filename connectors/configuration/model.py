@@ -19,6 +19,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, Valida
 from loomlog.connectors.configuration.agent_block import AgentBlock, Candidates
 from loomlog.connectors.configuration.approvals_block import ApprovalsBlock
 from loomlog.connectors.configuration.channel_block import ChannelBlock, ChannelName
+from loomlog.connectors.configuration.credential_block import CredentialStoreBlock
 from loomlog.connectors.configuration.field_classes import NEUTRAL, Grant, Order
 from loomlog.connectors.configuration.field_types import (
     FORBID_EXTRA,
@@ -286,6 +287,7 @@ class Configuration:
     approvals: ApprovalsBlock = field(default_factory=ApprovalsBlock)
     principals: Mapping[str, PrincipalBlock] = field(default_factory=dict)
     issuers: Mapping[BlockLabel, IssuerBlock] = field(default_factory=dict)
+    credential_stores: Mapping[BlockLabel, CredentialStoreBlock] = field(default_factory=dict)
     hooks: HooksBlock = field(default_factory=HooksBlock)
     context_plugins: tuple[ContextPluginBlock, ...] = ()
     memory: MemoryBlock = field(default_factory=MemoryBlock)

@@ -10,7 +10,9 @@ from pydantic import Field
 
 from loomlog.connectors.configuration.field_types import FORBID_EXTRA, HostName, TenantOrAll, WordList
 
-SecretWord = Literal["webhook", "webhook_credentials", "schedule_credentials", "callback", "memory_backend"]
+SecretWord = Literal[
+    "webhook", "webhook_credentials", "schedule_credentials", "callback", "memory_backend", "credential"
+]
 ALL_TENANTS = "*"
 WORDS_WITH_HOSTS = frozenset({"callback", "memory_backend"})
 """Uses that send the secret, or what it signs, to an address of the one who names it."""

@@ -76,12 +76,15 @@ class Purpose(StrEnum):
     SCHEDULE_CREDENTIAL = "schedule_credentials"
     CALLBACK_SIGNATURE = "callback"
     BACKEND_KEY = "memory_backend"
+    CREDENTIAL = "credential"
+    CREDENTIAL_STORE = "credential_store"
 
 
 EXCLUSIVE: Mapping[Purpose, str] = {
     Purpose.INSTALLATION: "a secret of the installation",
     Purpose.PRINCIPAL_TOKEN: "the token of a principal",
     Purpose.ISSUER_SECRET: "the secret of a sign-in",
+    Purpose.CREDENTIAL_STORE: "the key of a credential store",
 }
 """Purposes whose variables have no other; what a person calls them."""
 _ALLOW = {
@@ -95,6 +98,8 @@ _ALLOW = {
     Purpose.BACKEND_KEY: f"a backend that a tenant made takes {TENANT_KEY_VARIABLE}<tenant>; list others in the block "
     "secrets with the use memory_backend and the host",
     Purpose.FEED_SIGNATURE: "name it in the block change_subscriptions",
+    Purpose.CREDENTIAL_STORE: "name it in the block credential_stores",
+    Purpose.CREDENTIAL: "list it in the block secrets with the use credential",
 }
 """What an operator does to allow a use."""
 
@@ -234,6 +239,9 @@ def _of_blocks(configuration: Configuration, environ: Mapping[str, str]) -> Iter
         if issuer.client_secret_env:
             path = ("issuers", name, "client_secret_env")
             yield SecretUse(issuer.client_secret_env, Purpose.ISSUER_SECRET, ANY, ANY, path)
+    for name, store in configuration.credential_stores.items():
+        for key, variable in store.variables:
+            yield SecretUse(variable, Purpose.CREDENTIAL_STORE, ANY, ANY, ("credential_stores", name, key))
     for name, provider in configuration.providers.items():
         if provider.api_key_env:
             path = ("providers", name, "api_key_env")

@@ -12,12 +12,12 @@ from pydantic import AfterValidator
 from loomlog.connectors.configuration.field_types import FORBID_EXTRA, EnvName, JsonObject, JsonValue, OptionalUrl
 
 ANY = "any"
-_CREDENTIAL = re.compile(r"\$cred:[A-Za-z0-9_-]{1,128}\Z")
+_CREDENTIAL = re.compile(r"\$(cred|ghapp):[A-Za-z0-9_-]{1,128}\Z")
 
 
 def _require_reference(value: str) -> str:
     if not _CREDENTIAL.match(value):
-        raise ValueError("expected a reference like $cred:name, because everyone can read a definition")
+        raise ValueError("expected a reference like $cred:name or $ghapp:name, because everyone can read a definition")
     return value
 
 

@@ -72,6 +72,9 @@ class MemoryLog:
     async def end_offset(self, topic: str, partition: int) -> int:
         return len(self.records[topic, partition])
 
+    async def end_offsets(self, topic: str, partitions: int) -> Mapping[int, int]:
+        return {partition: len(self.records[topic, partition]) for partition in range(partitions)}
+
     async def beginning_offset(self, topic: str, partition: int) -> int:
         return self.first_offset(topic, partition)
 

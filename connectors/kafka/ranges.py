@@ -54,6 +54,11 @@ class KafkaRanges:
         """Return the offset after the last record. Raises Transient."""
         return await self._boundary_offset("end_offsets", topic, partition)
 
+    async def end_offsets(self, topic: str, partitions: int) -> Mapping[int, int]:
+        """Return the offset after the last record of each of that many partitions. Raises Transient."""
+        ends = await self._read_offsets("end_offsets", [TopicPartition(topic, one) for one in range(partitions)])
+        return {place.partition: end for place, end in ends.items()}
+
     async def beginning_offset(self, topic: str, partition: int) -> int:
         """Return the offset of the first remaining record. Raises Transient."""
         return await self._boundary_offset("beginning_offsets", topic, partition)

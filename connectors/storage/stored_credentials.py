@@ -59,8 +59,15 @@ class SealedCredential(Value, frozen=True, kw_only=True):
 class StoredCredentialRows(Protocol):
     """Storage of the encrypted bytes. Raises ConnectorError."""
 
-    async def put(self, row: SealedCredential) -> None: ...
+    async def put(self, row: SealedCredential) -> None:
+        """Insert a row. Raises Transient when there is one of that version."""
+        ...
+
     async def get(self, key: CredentialKey, version: int) -> bytes | None: ...
+    async def newest(self, key: CredentialKey) -> int:
+        """Return the newest version that has a row, whether the log names it or not; 0: there is none."""
+        ...
+
     async def delete(self, key: CredentialKey, *, below: int) -> None:
         """Delete the versions below one."""
         ...
@@ -71,12 +78,11 @@ class StoredCredentialRows(Protocol):
         """Return a version and delete it: of several callers at once one gets it."""
         ...
 
-    async def newest(self, key: CredentialKey) -> SealedCredential | None:
-        """Return the newest version, whether or not an event names it."""
-        ...
-
     def lock(self, key: CredentialKey) -> AbstractAsyncContextManager[None]:
         """Hold the credential: no other process of the installation does so meanwhile."""
+
+    async def delete_owned(self, tenant: str, scope: str, scope_id: str | None) -> None:
+        """Delete all rows of an owner; None: of each of that scope."""
         ...
 
     async def after(self, last: SealedCredential | None) -> Sequence[SealedCredential]:
@@ -111,8 +117,9 @@ class StoredCredentials:
 
     async def newest(self, key: CredentialKey) -> tuple[int, str] | None:
         """Return the newest version and its value; None when there is none."""
-        row = await self.rows.newest(key)
-        return None if row is None else (row.version, self._decrypt(key, row.version, row.sealed))
+        version = await self.rows.newest(key)
+        value = await self.get(key, version) if version else None
+        return None if value is None else (version, value)
 
     async def rewrap(self, row: SealedCredential) -> None:
         """Encrypt a row under the current key."""
@@ -138,6 +145,10 @@ def _values(key: CredentialKey) -> tuple[str, str, str, str]:
     return key.tenant, key.scope, key.scope_id, key.name
 
 
+def _written_elsewhere(row: SealedCredential) -> Transient:
+    return Transient(f"another process stores the credential {row.key.name} now; try again", kind="unavailable")
+
+
 class PostgresStoredCredentialRows:
     """Protocol StoredCredentialRows. Connections are opened when needed and closed by `close`."""
 
@@ -157,9 +168,11 @@ class PostgresStoredCredentialRows:
 
     async def put(self, row: SealedCredential) -> None:
         statement = sql.SQL(
-            "INSERT INTO {} (tenant, scope, scope_id, name, version, sealed) VALUES (%s, %s, %s, %s, %s, %s)"
+            "INSERT INTO {} (tenant, scope, scope_id, name, version, sealed) VALUES (%s, %s, %s, %s, %s, %s) "
+            "ON CONFLICT DO NOTHING RETURNING version"
         )
-        await self._table.write(statement, (*_values(row.key), row.version, row.sealed))
+        if not await self._table.write(statement, (*_values(row.key), row.version, row.sealed)):
+            raise _written_elsewhere(row)
 
     async def get(self, key: CredentialKey, version: int) -> bytes | None:
         statement = sql.SQL(
@@ -167,6 +180,11 @@ class PostgresStoredCredentialRows:
         )
         rows = await self._table.read(statement, (*_values(key), version))
         return bytes(rows[0][0]) if rows else None
+
+    async def newest(self, key: CredentialKey) -> int:
+        statement = sql.SQL("SELECT max(version) FROM {} WHERE (tenant, scope, scope_id, name) = (%s, %s, %s, %s)")
+        rows = await self._table.read(statement, _values(key))
+        return rows[0][0] or 0 if rows else 0
 
     async def delete(self, key: CredentialKey, *, below: int) -> None:
         await self._table.read(
@@ -186,14 +204,6 @@ class PostgresStoredCredentialRows:
         )
         rows = await self._table.read(statement, (*_values(key), version))
         return bytes(rows[0][0]) if rows else None
-
-    async def newest(self, key: CredentialKey) -> SealedCredential | None:
-        statement = sql.SQL(
-            "SELECT version, sealed FROM {} WHERE (tenant, scope, scope_id, name) = (%s, %s, %s, %s) "
-            "ORDER BY version DESC LIMIT 1"
-        )
-        rows = await self._table.read(statement, _values(key))
-        return SealedCredential(key=key, version=rows[0][0], sealed=bytes(rows[0][1])) if rows else None
 
     @asynccontextmanager
     async def lock(self, key: CredentialKey) -> AsyncIterator[None]:
@@ -218,6 +228,12 @@ class PostgresStoredCredentialRows:
                 yield
             finally:
                 await self._table.read(release, (*_values(row), token))
+
+    async def delete_owned(self, tenant: str, scope: str, scope_id: str | None) -> None:
+        await self._table.read(
+            sql.SQL("DELETE FROM {} WHERE tenant = %s AND scope = %s AND scope_id = coalesce(%s, scope_id)"),
+            (tenant, scope, scope_id),
+        )
 
     async def after(self, last: SealedCredential | None) -> Sequence[SealedCredential]:
         statement = sql.SQL(
@@ -255,10 +271,15 @@ class MemoryStoredCredentialRows:
         self._locks: dict[CredentialKey, asyncio.Lock] = {}
 
     async def put(self, row: SealedCredential) -> None:
+        if (row.key, row.version) in self.rows:
+            raise _written_elsewhere(row)
         self.rows[row.key, row.version] = row.sealed
 
     async def get(self, key: CredentialKey, version: int) -> bytes | None:
         return self.rows.get((key, version))
+
+    async def newest(self, key: CredentialKey) -> int:
+        return max((version for known, version in self.rows if known == key), default=0)
 
     async def delete(self, key: CredentialKey, *, below: int) -> None:
         for known, version in list(self.rows):
@@ -271,12 +292,13 @@ class MemoryStoredCredentialRows:
     async def take(self, key: CredentialKey, version: int) -> bytes | None:
         return self.rows.pop((key, version), None)
 
-    async def newest(self, key: CredentialKey) -> SealedCredential | None:
-        version = max((version for known, version in self.rows if known == key), default=None)
-        return None if version is None else SealedCredential(key=key, version=version, sealed=self.rows[key, version])
-
     def lock(self, key: CredentialKey) -> AbstractAsyncContextManager[None]:
         return self._locks.setdefault(key, asyncio.Lock())
+
+    async def delete_owned(self, tenant: str, scope: str, scope_id: str | None) -> None:
+        for key, version in list(self.rows):
+            if (key.tenant, key.scope) == (tenant, scope) and scope_id in (None, key.scope_id):
+                del self.rows[key, version]
 
     async def after(self, last: SealedCredential | None) -> Sequence[SealedCredential]:
         start = None if last is None else (last.key, last.version)

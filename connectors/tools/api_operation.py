@@ -24,7 +24,7 @@ from loomlog.connectors.tools.http import (
     decode_body,
     truncation_notice,
 )
-from loomlog.connectors.tools.references import RunValues, stored_names, substitute_references
+from loomlog.connectors.tools.references import RunValues, stored_references, substitute_references
 from loomlog.connectors.tools.results import ToolCallRefused, error_result, escape_name
 from loomlog.connectors.tools.web_client import (
     REQUEST_TIMEOUT_S,
@@ -48,7 +48,7 @@ class ApiOperationTool:
         self.name = operation.name
         self.description = operation.description
         self.input_schema: Mapping[str, Any] = operation.input_schema
-        self.credential_names = stored_names(headers)
+        self.credential_references = stored_references(headers)
         self._operation = operation
         self._base_url = base_url.rstrip("/")
         self._host = parse_web_url(base_url).raw_host.decode("ascii")

@@ -79,7 +79,10 @@ class WebClient:
         resolve: Resolver = resolve_with_system,
         network: httpcore.AsyncNetworkBackend | None = None,
         timeout_s: float = REQUEST_TIMEOUT_S,
+        follows_redirects: bool = True,
     ) -> None:
+        """`follows_redirects` False: a redirect is the response."""
+        self._follows_redirects = follows_redirects
         self._tls = tls or httpx.create_ssl_context(trust_env=False)
         self._timeout_s = timeout_s
         self._network = CheckedNetwork(private_hosts=private_hosts, resolve=resolve, network=network)
@@ -89,7 +92,7 @@ class WebClient:
         that is not safe to repeat may have been executed.
         """
         _require_size(request)
-        hops = _RedirectChain(request, allowed_hosts)
+        hops = _RedirectChain(request, allowed_hosts, follows=self._follows_redirects)
         try:
             async with asyncio.timeout(self._timeout_s):
                 async with httpcore.AsyncConnectionPool(
@@ -129,7 +132,8 @@ class RequestOutcomeUnknown(ToolCallRefused):
 class _RedirectChain:
     """A request with the redirects followed so far."""
 
-    def __init__(self, request: WebRequest, allowed_hosts: Sequence[str]) -> None:
+    def __init__(self, request: WebRequest, allowed_hosts: Sequence[str], *, follows: bool) -> None:
+        self._follows = follows
         self._initial_request = request
         self._allowed_hosts = allowed_hosts
         self._responses = 0
@@ -144,7 +148,7 @@ class _RedirectChain:
             async with pool.stream(request.method, target, headers=headers, content=request.body or None) as response:
                 self._responses += 1
                 location = next((value for key, value in response.headers if key.lower() == b"location"), None)
-                if response.status not in REDIRECT_STATUSES or location is None:
+                if response.status not in REDIRECT_STATUSES or location is None or not self._follows:
                     return await _read_response(response, has_body=request.method != "HEAD")
             request = _build_redirect(request, response.status, location.decode("latin-1"))
         raise ToolCallRefused(

@@ -5,7 +5,7 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
-from loomlog.schemas.generated.values import AccessToken, CommandEnvelope, TenantQuota
+from loomlog.schemas.generated.values import AccessToken, CommandEnvelope, CredentialUse, TenantQuota
 from loomlog.schemas.records import Record
 
 
@@ -93,6 +93,8 @@ class NoteCredential(Record, frozen=True, kw_only=True):
     """Where the value is, outside of loomlog; empty: it is stored here."""
     expires_at_ms: int = 0
     """When it should be replaced, UTC milliseconds; 0: never."""
+    replaces: int = 0
+    """Version that must be the current one; 0: whichever is."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -103,6 +105,7 @@ class NoteCredential(Record, frozen=True, kw_only=True):
             "version": self.version,
             "reference": self.reference,
             "expires_at_ms": self.expires_at_ms,
+            "replaces": self.replaces,
         }
 
     @classmethod
@@ -115,6 +118,31 @@ class NoteCredential(Record, frozen=True, kw_only=True):
             version=value["version"],
             reference=value["reference"],
             expires_at_ms=value["expires_at_ms"],
+            replaces=value["replaces"],
+        )
+
+
+class NoteCredentialUses(Record, frozen=True, kw_only=True):
+    """Note uses of credentials of one shard."""
+
+    SCHEMA: ClassVar[str] = "loom.identity.commands.NoteCredentialUses"
+
+    envelope: CommandEnvelope
+    """Who asks, when, under which id."""
+    uses: tuple[CredentialUse, ...]
+    """The uses."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "envelope": self.envelope.to_avro(),
+            "uses": [item.to_avro() for item in self.uses],
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            envelope=CommandEnvelope.from_avro(value["envelope"]),
+            uses=tuple(CredentialUse.from_avro(item) for item in value["uses"]),
         )
 
 
@@ -299,10 +327,11 @@ RECORDS = (
     ChangeUser,
     MintToken,
     NoteCredential,
+    NoteCredentialUses,
     RegisterUser,
     RemoveUser,
     RetireToken,
     RotateToken,
     SetQuota,
 )
-Command = ChangeUser | MintToken | NoteCredential | RegisterUser | RemoveUser | RetireToken | RotateToken | SetQuota
+Command = ChangeUser | MintToken | NoteCredential | NoteCredentialUses | RegisterUser | RemoveUser | RetireToken | RotateToken | SetQuota

@@ -5,7 +5,7 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
-from loomlog.schemas.generated.values import AccessToken, TenantQuota
+from loomlog.schemas.generated.values import AccessToken, CredentialUse, TenantQuota
 from loomlog.schemas.records import Record
 
 
@@ -50,6 +50,26 @@ class CredentialNoted(Record, frozen=True, kw_only=True):
             reference=value["reference"],
             expires_at_ms=value["expires_at_ms"],
             by=value["by"],
+        )
+
+
+class CredentialsUsed(Record, frozen=True, kw_only=True):
+    """Credentials were used."""
+
+    SCHEMA: ClassVar[str] = "loom.identity.events.CredentialsUsed"
+
+    uses: tuple[CredentialUse, ...]
+    """The uses."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "uses": [item.to_avro() for item in self.uses],
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            uses=tuple(CredentialUse.from_avro(item) for item in value["uses"]),
         )
 
 
@@ -269,6 +289,7 @@ class UserRemoved(Record, frozen=True, kw_only=True):
 
 RECORDS = (
     CredentialNoted,
+    CredentialsUsed,
     QuotaSet,
     TokenMinted,
     TokenRetired,
@@ -277,4 +298,4 @@ RECORDS = (
     UserRegistered,
     UserRemoved,
 )
-Event = CredentialNoted | QuotaSet | TokenMinted | TokenRetired | TokenRotated | UserChanged | UserRegistered | UserRemoved
+Event = CredentialNoted | CredentialsUsed | QuotaSet | TokenMinted | TokenRetired | TokenRotated | UserChanged | UserRegistered | UserRemoved

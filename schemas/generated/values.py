@@ -966,6 +966,58 @@ class ContentBlock(Record, frozen=True, kw_only=True):
         )
 
 
+class CredentialUse(Record, frozen=True, kw_only=True):
+    """Uses of a stored credential by one agent and user for one purpose."""
+
+    SCHEMA: ClassVar[str] = "loom.values.CredentialUse"
+
+    scope: str
+    """tenant, user or agent: whose credential it is."""
+    name: str
+    """Name of the credential."""
+    version: int
+    """Version that was used last."""
+    purpose: str
+    """What for, such as `tool mcp__crm__find`, `model anthropic`, `schedule nightly`."""
+    scope_id: str = ''
+    """Subject of the user or name of the agent; empty for the tenant."""
+    agent: str = ''
+    """Agent for which it was used."""
+    user: str = ''
+    """User for whom it was used."""
+    run_id: str = ''
+    """The last run with it: the root of its tree; empty for none."""
+    count: int = 1
+    """Number of uses."""
+
+    def to_avro(self) -> dict[str, Any]:
+        return {
+            "scope": self.scope,
+            "scope_id": self.scope_id,
+            "name": self.name,
+            "version": self.version,
+            "purpose": self.purpose,
+            "agent": self.agent,
+            "user": self.user,
+            "run_id": self.run_id,
+            "count": self.count,
+        }
+
+    @classmethod
+    def from_avro(cls, value: Mapping[str, Any]) -> Self:
+        return cls(
+            scope=value["scope"],
+            scope_id=value["scope_id"],
+            name=value["name"],
+            version=value["version"],
+            purpose=value["purpose"],
+            agent=value["agent"],
+            user=value["user"],
+            run_id=value["run_id"],
+            count=value["count"],
+        )
+
+
 class DefinitionChange(Record, frozen=True, kw_only=True):
     """One definition of a batch; the content is already merged."""
 
@@ -2210,6 +2262,7 @@ RECORDS = (
     Compaction,
     ContentBlock,
     CoreBlock,
+    CredentialUse,
     DefinitionChange,
     DefinitionOverrides,
     DefinitionPin,

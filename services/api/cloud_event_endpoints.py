@@ -10,16 +10,19 @@ Before: webhook_routes.py. After: services/application/webhooks.py.
 import asyncio
 from typing import Any
 
+import msgspec
+from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 
 from loomlog.services.api.request_parsing import raw_body
-from loomlog.services.api.responses import json_response
+from loomlog.services.api.responses import record_response
 from loomlog.services.api.service import Service
 from loomlog.services.application.errors import bad_request
 from loomlog.services.application.webhooks import PublishedEvent
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.refusals import Refused
+from loomlog.services.families.webhook.api import CloudEventResult, CloudEventResults
 from loomlog.services.families.webhook.bodies import BodyInvalid, parse_body
 from loomlog.services.families.webhook.cloud_events import (
     BATCH,
@@ -50,7 +53,7 @@ async def publish_events(service: Service, caller: Caller, request: Request) -> 
     except (BodyInvalid, CloudEventInvalid) as error:
         raise bad_request(f"the event: {error}") from error
     published = await service.application.webhooks.publish(caller, event)
-    return json_response(await published.outcome(), status=202)
+    return record_response(await published.outcome(), status=202)
 
 
 def _binary(request: Request, raw: bytes, content_type: str) -> CloudEvent:
@@ -75,8 +78,8 @@ async def _publish_batch(service: Service, caller: Caller, request: Request) -> 
         raise bad_request(f"the batch: expected a list of 1 to {EVENTS_MAX} events")
     published = [await _publish_one(service, caller, value) for value in values]
     results = await asyncio.gather(*map(_outcome, published))
-    accepted = sum(result["status"] == "accepted" for result in results)
-    return json_response({"results": results, "accepted": accepted}, status=202)
+    accepted = sum(result.status == "accepted" for result in results)
+    return record_response(CloudEventResults(results=results, accepted=accepted), status=202)
 
 
 async def _publish_one(service: Service, caller: Caller, value: Any) -> PublishedEvent | Refused:
@@ -88,13 +91,13 @@ async def _publish_one(service: Service, caller: Caller, value: Any) -> Publishe
         return refused
 
 
-async def _outcome(published: PublishedEvent | Refused) -> dict[str, Any]:
+async def _outcome(published: PublishedEvent | Refused) -> CloudEventResult:
     """Return the result of an event of a batch; one that may be sent again later says when."""
     try:
         if isinstance(published, PublishedEvent):
-            return {"status": "accepted", **await published.outcome()}
+            return CloudEventResult(status="accepted", **msgspec.structs.asdict(await published.outcome()))
     except Refused as refused:
         published = refused
     assert isinstance(published, Refused)
-    later = {"retry_after_s": published.retry_after_s} if published.retry_after_s else {}
-    return {"status": "refused", "code": published.code, "error": published.message, **later}
+    later = published.retry_after_s or UNSET
+    return CloudEventResult(status="refused", code=published.code, error=published.message, retry_after_s=later)

@@ -7,7 +7,6 @@ from loomlog.services.api import document_endpoints, erasure_endpoints, snapshot
 from loomlog.services.api.request_shares import Takes
 from loomlog.services.api.route import SNAPSHOT_PATH, SNAPSHOTS_PATH, QueryParameter, Route
 from loomlog.services.application.answers.state_files import State, StateFileContent
-from loomlog.services.application.bodies.models import RestoreBody
 from loomlog.services.core.access.rules import PUBLIC, requires
 from loomlog.services.core.access.scopes import ADMIN, TENANT
 
@@ -38,16 +37,6 @@ DATA_ROUTES: tuple[Route, ...] = (
         handler=snapshot_endpoints.get_snapshot,
         response=StateFileContent,
         summary="Get a stored state file with its content.",
-    ),
-    Route(
-        method="POST",
-        path=f"{SNAPSHOT_PATH}/restore",
-        access=requires(ADMIN),
-        handler=snapshot_endpoints.restore_snapshot,
-        takes_instead=Takes.WAIT,
-        summary="Restore a stored state file. What exists already is not changed.",
-        body=RestoreBody,
-        body_optional=True,
     ),
     Route(
         method="GET",

@@ -13,6 +13,6 @@ BODY_EXAMPLES: Mapping[type[models.Body], Mapping[str, Any]] = {
     models.MessageBody: {"prompt": "And what should we do about it?"},
     models.BatchBody: {"spawns": [{"agent": "assistant", "prompt": "one"}, {"agent": "assistant", "prompt": "two"}]},
     models.ForkBody: {"at": 7, "prompt": "Try another way.", "overrides": {"model": "large"}},
-    models.RestoreBody: {"dry_run": True},
+    models.LimitBody: {"scope": "user", "scope_id": "ada", "soft_limit": 800_000, "hard_limit": 1_000_000},
     models.VerifyBody: {"since": "2026-01-31T12:00:00Z", "channels": True},
 }

@@ -36,7 +36,6 @@ DESCRIPTION = (
 )
 TAGS = {
     "run_endpoints": ("Runs", "Start, follow, read, steer and end runs."),
-    "batch_endpoints": ("Batches", "Many runs at once, and resident sub-agents."),
     "history_endpoints": ("History", "Runs as the log has them: state, replay, comparison, fork, export, import."),
     "client_endpoints": ("Clients", "Tools that clients execute."),
     "snapshot_endpoints": ("State files", "Everything of an installation as one file, and its restore."),
@@ -104,7 +103,8 @@ def build_document(version: str, routes: Sequence[Route] = ROUTES) -> dict[str, 
         schema for route in routes for schema in (route.body, route.response) if isinstance(schema, NamedSchema)
     ]
     bodies = {route.body for route in routes if isinstance(route.body, type)}
-    answers = {answer for route in routes for answer in response_types(route) if isinstance(answer, type)} | {Error}
+    shown = [answer for route in routes for answer in (*response_types(route), route.refusal_form)]
+    answers = {answer for answer in shown if isinstance(answer, type)} | {Error}
     records = {answer for answer in answers if issubclass(answer, Struct)}
     inputs: list[tuple[Any, Literal["validation", "serialization"], TypeAdapter[Any]]] = [
         *((body, "validation", TypeAdapter(body)) for body in sorted(bodies, key=lambda body: body.__name__)),
@@ -275,7 +275,7 @@ def _success(route: Route) -> dict[str, Any]:
 def _refusal_of(route: Route, status: int) -> dict[str, Any]:
     if route.refusal_form is None:
         return {"$ref": f"#/components/responses/{status}"}
-    forms = [f"Error{status}", route.refusal_form.name]
+    forms = [f"Error{status}", schema_name(route.refusal_form)]
     schema = {"anyOf": [{"$ref": f"#/components/schemas/{name}"} for name in forms]}
     return {"description": STATUS_TEXT[status], "content": {"application/json": {"schema": schema}}}
 

@@ -18,7 +18,7 @@ from starlette.responses import Response
 
 from loomlog.services.api.request_parsing import INTEGER_DIGITS_MAX, query_text, strict_json_value
 from loomlog.services.api.request_shares import Takes
-from loomlog.services.api.responses import JSON_MEDIA_TYPE, json_response, position_headers
+from loomlog.services.api.responses import json_response, position_headers, record_response
 from loomlog.services.api.route import TENANT_PARAMETER, Handler, NamedSchema, QueryParameter, Route, Tag
 from loomlog.services.api.service import Service
 from loomlog.services.core.access.decide import Caller
@@ -31,7 +31,7 @@ from loomlog.services.core.operation_input import (
     without_null,
 )
 from loomlog.services.core.operation_requests import body_fields, path_fields, query_fields
-from loomlog.services.core.operations import PRINTABLE_WITH_TABS, AnyOperation, Effect, Http
+from loomlog.services.core.operations import PRINTABLE_WITH_TABS, AnyOperation, Effect, Fields, Http
 from loomlog.services.core.refusals import Refused
 from loomlog.services.core.tool_schemas import merged_fields
 
@@ -116,6 +116,7 @@ def _bare_route(operation: AnyOperation, http: Http, handler: Handler) -> Route:
         tag=None if operation.tag is None else Tag(name=operation.tag.name, description=operation.tag.description),
         body_optional=http.body_optional,
         status=http.status,
+        alternative_status=http.alternative_status,
         refusal_statuses=tuple(http.refusal_statuses),
         takes_instead=Takes.WAIT if operation.effect is Effect.WAIT else None,
         recognises_key=http.recognises_key,
@@ -129,7 +130,8 @@ def operation_handler(operation: AnyOperation, http: Http) -> Handler:
     read = _FieldReader(operation, http)
 
     async def handle(service: Service, caller: Caller, request: Request) -> Response:
-        return await _respond(operation, http, service, caller, request, await read(request))
+        fields = await read(request, bytes_max=http.body_bytes_max or service.max_request_bytes)
+        return await _respond(operation, http, service, caller, request, fields)
 
     return handle
 
@@ -146,9 +148,11 @@ async def _respond(
     if http.status == 204:
         return Response(status_code=http.status, headers=headers)
     value = http.answer(done.value) if http.answer is not None else done.value
+    is_other = http.takes_alternative is not None and http.takes_alternative(fields)
+    status = http.alternative_status if is_other else http.status
     if not isinstance(value, msgspec.Struct):
-        return json_response(value, status=http.status, headers=headers)
-    return Response(msgspec.json.encode(value), status_code=http.status, headers=headers, media_type=JSON_MEDIA_TYPE)
+        return json_response(value, status=status, headers=headers)
+    return record_response(value, status=status, headers=headers)
 
 
 class _FieldReader:
@@ -166,12 +170,12 @@ class _FieldReader:
         self._places = [(place, self._path[one.strip("{}")]) for place, one in enumerate(segments) if one[:1] == "{"]
         """Where the fields of a path are among its parts."""
 
-    async def __call__(self, request: Request) -> dict[str, Any]:
-        """Return the fields. Raises Refused."""
+    async def __call__(self, request: Request, *, bytes_max: int) -> dict[str, Any]:
+        """Return the fields; `bytes_max` is the largest body. Raises Refused."""
         body, fields = {}, dict[str, Any]()
         try:
             if self._body:
-                body = await self._read_body(request)
+                body = await self._read_body(request, bytes_max)
             if _has_query(request):
                 for name in self._query.keys() & request.query_params.keys():
                     field = self._query[name]
@@ -186,9 +190,9 @@ class _FieldReader:
             raise
         return {**self._named(body), **fields, **self._http.fixed}
 
-    async def _read_body(self, request: Request) -> dict[str, Any]:
+    async def _read_body(self, request: Request, bytes_max: int) -> dict[str, Any]:
         http = self._http
-        body = await strict_json_value(request, limit=http.body_bytes_max, optional=http.body_optional)
+        body = await strict_json_value(request, limit=bytes_max, optional=http.body_optional)
         if http.whole_body:
             return {http.names.get(http.whole_body, http.whole_body): body}
         if not isinstance(body, dict):
@@ -260,12 +264,17 @@ def _query_parameters(operation: AnyOperation, http: Http) -> tuple[QueryParamet
     return (*described, tenant) if http.takes_tenant else described
 
 
-def _body_schema(operation: AnyOperation, http: Http) -> NamedSchema:
+def _body_schema(operation: AnyOperation, http: Http) -> type[Any] | NamedSchema:
+    fields = body_fields(operation, http)
+    if isinstance(operation.input, Fields) and operation.input.model is not None:
+        assert len(fields) == len(field_schemas(operation.input)), (
+            f"{http.route}: all fields of a model are in its body"
+        )
+        return operation.input.model
     name = http.body_name or getattr(operation.input, "__name__", "")
     schemas, required = field_schemas(operation.input), required_fields(operation.input)
     if http.whole_body:
         return NamedSchema(name=name, schema=schemas[http.whole_body], example=http.example)
-    fields = body_fields(operation, http)
     needed = [name for name, field in fields.items() if field in required]
     schema = {
         "type": "object",

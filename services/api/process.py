@@ -37,16 +37,10 @@ from loomlog.services.application.application import clock_ms
 from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.bootstrap import open_application, wait_for
 from loomlog.services.families import FamilyProblem
-from loomlog.services.families.channel.services import read_options as channel_options
-from loomlog.services.families.database.services import read_options as database_options
-from loomlog.services.families.definition.observation import observer_name
-from loomlog.services.families.definition.services import read_options as definition_options
 from loomlog.services.families.identity.services import read_options as identity_options
-from loomlog.services.families.mcp.services import read_options as mcp_options
-from loomlog.services.families.memory.services import read_options as memory_options
+from loomlog.services.families.opening import RunningProcess, read_family_options
 from loomlog.services.families.process_start import load_for_start
-from loomlog.services.families.schedule.services import read_options as schedule_options
-from loomlog.services.families.webhook.services import read_options as webhook_options
+from loomlog.services.families.registry import all_families
 from loomlog.services.stream.encryption.subject_keys import WrongInstallationKey
 
 log = logging.getLogger(__name__)
@@ -141,17 +135,10 @@ async def run_application(
         readiness=service.readiness,
         on_batch=service.metrics.batch_records.observe,
         family_options=(
-            channel_options(loaded),
-            definition_options(loaded),
-            identity_options(loaded),
-            mcp_options(loaded),
-            memory_options(loaded),
-            database_options(loaded),
-            schedule_options(loaded),
-            webhook_options(loaded),
+            *read_family_options(loaded, all_families()),
+            RunningProcess.of(name, loaded.settings.replica_id),
         ),
         secrets=loaded.secret_registry,
-        observer=observer_name(name, loaded.settings.replica_id),
         currency=loaded.configuration.pricing.currency,
         beside=[service.open_access.run, *(_samplers(service, settings) if name == "api" else [])],
     ) as (layer, work):

@@ -28,6 +28,7 @@ def begin_request(request: Request) -> RequestContext:
     """Make the request the current one of this task; its id is in the response, in errors and in log lines."""
     sent = request.headers.get("x-request-id", "")
     context = RequestContext(request_id=sent if REQUEST_ID.match(sent) else f"q_{secrets.token_hex(8)}")
+    context.traceparent = request.headers.get("traceparent", "")
     if request.headers.get("user-agent") == CLI_AGENT:
         context.transport = "cli"
     current_request.set(context)

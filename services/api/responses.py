@@ -8,7 +8,9 @@ Before: endpoints. After: the ASGI response.
 from collections.abc import Mapping
 from typing import Generic, TypeVar
 
+import msgspec
 import orjson
+from msgspec import Struct
 from starlette.responses import Response
 
 from loomlog.schemas.position import Position
@@ -34,6 +36,11 @@ def json_response(value: T, *, status: int = 200, headers: Mapping[str, str] | N
         headers=headers,
         media_type=JSON_MEDIA_TYPE,
     )
+
+
+def record_response(record: Struct, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """The JSON of a record."""
+    return Response(msgspec.json.encode(record), status_code=status, headers=headers, media_type=JSON_MEDIA_TYPE)
 
 
 def position_headers(*positions: str | None) -> dict[str, str] | None:

@@ -83,7 +83,7 @@ class Route:
     """Second status of a successful response with the same format; 0 for none."""
     refusal_statuses: Sequence[int] = ()
     """Statuses of refusals beyond those that follow from what the route accepts (openapi.py)."""
-    refusal_form: NamedSchema | None = None
+    refusal_form: type | NamedSchema | None = None
     """Refusals in the form of a protocol of its own, besides those of all routes."""
     operation: str = ""
     """Id of the operation; empty: the name of the handler."""

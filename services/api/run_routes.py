@@ -1,9 +1,9 @@
-"""The routes of runs that stream, and of batches; the others are operations (services/application/operations).
+"""The routes of runs that stream; the others are operations (services/application/operations).
 
 The busiest rows come first. Before: routes.py joins the tables. After: the endpoints.
 """
 
-from loomlog.services.api import batch_endpoints, run_endpoints
+from loomlog.services.api import run_endpoints
 from loomlog.services.api.request_shares import Takes
 from loomlog.services.api.route import (
     RUN_PATH,
@@ -14,7 +14,6 @@ from loomlog.services.api.route import (
     Route,
 )
 from loomlog.services.application.bodies.models import (
-    BatchBody,
     MessageBody,
     RunBody,
 )
@@ -62,17 +61,6 @@ RUN_ROUTES: tuple[Route, ...] = (
             QueryParameter(name="user_id", description="End user."),
             TENANT_PARAMETER,
         ),
-    ),
-    Route(
-        method="POST",
-        path="/v1/runs:batch",
-        access=own_data(RUNS_CREATE),
-        handler=batch_endpoints.start_batch,
-        recognises_key=True,
-        takes_instead=Takes.WAIT,
-        summary="Start up to 32 runs; join waits for them (200), detach answers with their ids (202).",
-        alternative_status=202,
-        body=BatchBody,
     ),
     Route(
         method="POST",

@@ -8,7 +8,6 @@ Before: routes.py. After: services/application/transfer/state_files.py and trans
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import closing
 from tempfile import SpooledTemporaryFile
 from typing import IO, cast
 
@@ -16,15 +15,13 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from loomlog.services.api.request_parsing import json_body, query_flag, query_text, spool_body
+from loomlog.services.api.request_parsing import query_flag, query_text, spool_body
 from loomlog.services.api.responses import JSON_MEDIA_TYPE, JsonResponse, json_response, position_headers
 from loomlog.services.api.service import Service
 from loomlog.services.application import limits
 from loomlog.services.application.answers.state_files import Restored
-from loomlog.services.application.bodies.models import RestoreBody
 from loomlog.services.application.errors import bad_request
-from loomlog.services.application.transfer.restore import RestoreResult
-from loomlog.services.application.transfer.restored import SPOOL_BYTES, restored_json, spool_document
+from loomlog.services.application.transfer.restored import SPOOL_BYTES, restored_json
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.stream.archive.state_file import SUFFIX
 from loomlog.services.stream.archive.state_reader import decompressed
@@ -57,21 +54,6 @@ async def export_snapshot(service: Service, caller: Caller, request: Request) ->
     return StreamingResponse(_stream_file(file, decompressed(file)), media_type=JSON_MEDIA_TYPE, headers=headers)
 
 
-async def restore_snapshot(service: Service, caller: Caller, request: Request) -> JsonResponse[Restored]:
-    """Restore the stored file, or the document in the body."""
-    body = await json_body(request, RestoreBody, limit=service.max_request_bytes, optional=True)
-    restoring = service.application.state_restore
-    how = {"dry_run": bool(body.dry_run), "sealed": bool(body.sealed), "in_clear": bool(body.in_clear)}
-    _, kept = await service.application.backups.open(caller, request.path_params["snapshot_id"])
-    with closing(kept) as file:
-        if body.document is None:
-            return _restore_response(await restoring.restore(caller, file, **how), body)
-    with SpooledTemporaryFile(max_size=SPOOL_BYTES) as sent:
-        spool_document(body.document, cast("IO[bytes]", sent))
-        result = await restoring.restore(caller, cast("IO[bytes]", sent), **how)
-        return _restore_response(result, body)
-
-
 async def restore_snapshot_file(service: Service, caller: Caller, request: Request) -> JsonResponse[Restored]:
     """Restore the state file that is the request body."""
     restoring = service.application.state_restore
@@ -79,11 +61,7 @@ async def restore_snapshot_file(service: Service, caller: Caller, request: Reque
         await spool_body(request, cast("IO[bytes]", file), limit=limits.STATE_FILE_BYTES_MAX)
         how = {name: query_flag(request, name) for name in ("dry_run", "sealed", "in_clear")}
         result = await restoring.restore(caller, cast("IO[bytes]", file), **how)
-    return _restore_response(result, None)
-
-
-def _restore_response(result: RestoreResult, body: RestoreBody | None) -> JsonResponse[Restored]:
-    answer = restored_json(result, has_unused_field=body is not None and body.include_history is not None)
+    answer = restored_json(result, has_unused_field=False)
     return json_response(answer, headers=position_headers(*answer["positions"]))
 
 

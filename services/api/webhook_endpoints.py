@@ -10,13 +10,12 @@ Before: webhook_routes.py. After: services/application/webhooks.py.
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from loomlog.services.api.operation_routes import operation_handler
 from loomlog.services.api.request_parsing import BodyTooLarge, query_flag, raw_body
-from loomlog.services.api.responses import JSON_MEDIA_TYPE, json_response
+from loomlog.services.api.responses import record_response
 from loomlog.services.api.service import Service
 from loomlog.services.api.ui_session import BY_COOKIE, identify
 from loomlog.services.application.authentication import require_scope
@@ -24,11 +23,11 @@ from loomlog.services.application.webhooks import WebhookReply
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN
 from loomlog.services.core.refusals import Refused
-from loomlog.services.families.webhook.api import PATH, REPLAY
+from loomlog.services.families.webhook.api import PATH, REPLAY, WebhookRefusal
 
 REPLAY_OF_FILES = replace(REPLAY.http[0], route=f"POST {PATH}/replay", id="replay_webhook", without=("tenant",))
 _replay = operation_handler(REPLAY, REPLAY_OF_FILES)
-UNKNOWN = WebhookReply(status=404, body={"error": "unknown_webhook"})
+UNKNOWN = WebhookReply(status=404, body=WebhookRefusal(error="unknown_webhook", code="unknown_webhook"))
 """The same for a webhook that is disabled, so that nothing tells the two apart."""
 
 
@@ -79,10 +78,7 @@ def _headers(request: Request) -> dict[str, str]:
 
 def _response(reply: WebhookReply) -> Response:
     headers = {"retry-after": str(reply.retry_after_s)} if reply.retry_after_s else {}
-    body = dict(reply.body)
-    if "error" in body:
-        body["code"] = body["error"]
-    return json_response(body, status=reply.status, headers=headers)
+    return record_response(reply.body, status=reply.status, headers=headers)
 
 
 # --- administrators --------------------------------------------------------------------------------------------------
@@ -117,4 +113,4 @@ async def _test(service: Service, request: Request, tenant: str, name: str) -> R
         raise Refused("unknown_webhook", f"there is no webhook {name[:80]!r} that takes requests")
     body = await raw_body(request, limit=definition.body_bytes)
     report = webhooks.dry_run(definition, _headers(request), body)
-    return Response(msgspec.json.encode(report), media_type=JSON_MEDIA_TYPE)
+    return record_response(report)

@@ -12,17 +12,28 @@ from loomlog.services.api.request_shares import Takes
 from loomlog.services.api.route import Handler, NamedSchema, QueryParameter, Route, Tag
 from loomlog.services.core.access.rules import PUBLIC, requires, requires_any
 from loomlog.services.core.access.scopes import ADMIN, CHANNEL_PUBLISH, RUNS_CREATE
-from loomlog.services.families.webhook.api import PATH, REPLAY, TENANT_PATH, WebhookReport
+from loomlog.services.core.operation_input import record_schemas
+from loomlog.services.families.webhook.api import (
+    PATH,
+    REPLAY,
+    TENANT_PATH,
+    CloudEventAnswer,
+    CloudEventFields,
+    CloudEventResults,
+    WebhookAnswer,
+    WebhookRefusal,
+    WebhookReplayed,
+    WebhookReport,
+)
 from loomlog.services.families.webhook.api import TAG as WEBHOOKS
 
 TAG = Tag(name=WEBHOOKS.name, description=WEBHOOKS.description)
-OBJECT = {"type": "object"}
 ANY = NamedSchema(name="WebhookBody", schema={}, example={"goal": "look at this"})
 RECEIVER_STATUSES = (400, 401, 404, 413, 429, 503, 504)
 SYNC = QueryParameter(name="sync", description="true: wait for the end of the run, if the webhook allows it.")
 EVENT = NamedSchema(
     name="CloudEvent",
-    schema={"type": "object", "description": "A CloudEvent in structured mode; binary mode and batches are taken too."},
+    schema=record_schemas((CloudEventFields,))["CloudEventFields"],
     example={
         "specversion": "1.0",
         "id": "1",
@@ -43,7 +54,8 @@ def _receiver(path: str, handler: Handler, summary: str) -> Route:
         tag=TAG,
         summary=summary,
         body=ANY,
-        response=NamedSchema(name="WebhookAnswer", schema=OBJECT),
+        response=WebhookAnswer,
+        refusal_form=WebhookRefusal,
         query=(SYNC,),
         status=202,
         alternative_status=200,
@@ -58,18 +70,22 @@ REPLAY_OF_FILES = replace(
     operation_route(REPLAY, webhook_endpoints.REPLAY_OF_FILES),
     access=PUBLIC,
     handler=webhook_endpoints.replay_webhook,
+    response=(WebhookReplayed, WebhookAnswer),
+    refusal_form=WebhookRefusal,
     query=(SYNC,),
     alternative_status=200,
     refusal_statuses=(*EITHER_STATUSES, 415),
     takes_instead=Takes.WAIT,
 )
-_test_route = partial(Route, method="POST", tag=TAG, summary=TEST, body=ANY, response=WebhookReport)
+_test_route = partial(Route, method="POST", tag=TAG, summary=TEST, body=ANY)
 
 WEBHOOK_ROUTES: tuple[Route, ...] = (
     _test_route(
         path=PATH + "/test",
         access=PUBLIC,
         handler=webhook_endpoints.test_webhook,
+        response=(WebhookReport, WebhookAnswer),
+        refusal_form=WebhookRefusal,
         query=(SYNC,),
         alternative_status=202,
         refusal_statuses=EITHER_STATUSES,
@@ -82,6 +98,7 @@ WEBHOOK_ROUTES: tuple[Route, ...] = (
         path=TENANT_PATH + "/test",
         access=requires(ADMIN),
         handler=webhook_endpoints.test_tenant_webhook,
+        response=WebhookReport,
         refusal_statuses=(404, 413, 503),
         act="",  # it changes nothing
     ),
@@ -93,7 +110,7 @@ WEBHOOK_ROUTES: tuple[Route, ...] = (
         tag=TAG,
         summary="Give CloudEvents to webhooks or channels.",
         body=EVENT,
-        response=NamedSchema(name="CloudEventAnswer", schema=OBJECT),
+        response=(CloudEventAnswer, CloudEventResults),
         status=202,
         refusal_statuses=(400, 403, 404, 413, 429, 503),
     ),

@@ -65,6 +65,7 @@ from loomlog.projections.tables import EVERY_TENANT
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.ids import fresh_token, partition_key
 from loomlog.services.application import limits
+from loomlog.services.application.absence import AbsenceCheck
 from loomlog.services.application.acts import ActLog
 from loomlog.services.application.admin.budget_limits import BudgetLimits
 from loomlog.services.application.admin.entity_references import EntityContent
@@ -119,6 +120,7 @@ from loomlog.services.application.transfer.state_files import Backups
 from loomlog.services.application.webhooks import Webhooks, append_delivery, run_until_cancelled
 from loomlog.services.core.access.decide import Caller, RunIdentity
 from loomlog.services.core.families import Family
+from loomlog.services.core.mcp_logins import McpLogins
 from loomlog.services.families.budget.accounts import BudgetAccounts
 from loomlog.services.families.channel.access import require_publisher
 from loomlog.services.families.channel.handlers import request_origin
@@ -126,9 +128,9 @@ from loomlog.services.families.channel.services import ChannelServices
 from loomlog.services.families.definition.services import RunSources
 from loomlog.services.families.definition.table import DefinitionTable
 from loomlog.services.families.hook.services import HookOptions
+from loomlog.services.families.identity.credential_removal import CredentialRemoval
 from loomlog.services.families.identity.directory import Directory
 from loomlog.services.families.installation import InstallationCommands
-from loomlog.services.families.mcp.handlers import McpHandlers
 from loomlog.services.families.memory.author import scopes_of_run
 from loomlog.services.families.memory.handlers import RunTimes
 from loomlog.services.families.memory.services import MemoryServices
@@ -226,7 +228,6 @@ class Application:
         entity_commands: EntityCommands | None = None,
         entity_reads: EntityReads | None = None,
         reads_beside: Sequence[EntityReads] = (),
-        memory_index: MemoryIndex | None = None,
         families: Sequence[Family[Any, Any, Any]] | None = None,
         family_options: Sequence[Any] = (),
         secrets: SecretRegistry = NO_SECRETS,
@@ -251,6 +252,7 @@ class Application:
         `erasures` None: an erasure leaves rows. `currency`: of prices.
         """
         budget_token = command_tokens(new_token, "budget")
+        memory_index: MemoryIndex | None = None
         self.keys = keys
         self.authenticator = authenticator
         self.hub = hub
@@ -364,16 +366,23 @@ class Application:
         self._request_keys = request_keys
         self._definitions: Definitions | None = None
         self._memory: MemoryServices | None = None
-        self._mcp_logins: McpHandlers | None = None
+        self._mcp_logins: McpLogins | None = None
         self._channels: ChannelServices | None = None
         self._channel_streams: ChannelStreams | None = None
         self._families: Sequence[FamilyServices] = ()
         self.entity_reads = entity_reads
         self.directory: Directory | None = None
+        self._credential_removal: CredentialRemoval | None = None
         self.quotas: Quotas | None = None
         self._webhooks: Webhooks | None = None
         self.acts = ActLog(entities.client.tell, clock_ms=clock_ms, new_token=new_token)
-        self.dispatch = Dispatch(application_handlers(self), clock_ms=clock_ms, new_token=new_token, acts=self.acts)
+        self.dispatch = Dispatch(
+            application_handlers(self),
+            clock_ms=clock_ms,
+            new_token=new_token,
+            acts=self.acts,
+            absence=AbsenceCheck([parts.replicas for parts in entities.each]),
+        )
         if entity_commands is not None and entity_reads is not None:
             context = FamilyContext(
                 parts=entities,
@@ -393,18 +402,18 @@ class Application:
             runs = RunSources(runs=ReadModelRuns(projection), ranges=ranges, events_topic=topics.events)
             hooks = HookOptions(installation_key=installation_key)
             context.provide(*family_options, runs, ingress, commands, hooks, RunTimes(self._started_at_ms))
-            if memory_index is not None:
-                context.provide(memory_index)
+            memory_index = context.find(MemoryIndex)
             if act_reads is not None:
                 context.provide(act_reads)
             handlers, self._families = open_families(context, families)
             self.dispatch = self.dispatch.with_handlers({**handlers, **self.wide_pauses.by_operation()})
             self.directory = authenticator.directory = context.find(Directory)
+            self._credential_removal = context.find(CredentialRemoval)
             if self.directory is not None:
                 self.quotas = Quotas(self.directory, projection.count_active)
             self._definitions = Definitions(context.get(DefinitionTable), clock_ms=clock_ms)
             self._memory = context.get(MemoryServices)
-            self._mcp_logins = context.find(McpHandlers)
+            self._mcp_logins = context.find(McpLogins)
             self._channels = context.get(ChannelServices)
             self._channel_streams = ChannelStreams(self._channels.operations, keepalive_s=keepalive_s)
             self._webhooks = Webhooks(
@@ -451,6 +460,7 @@ class Application:
             if entity_commands is None or erasures is None
             else RowErasure(entity_commands, erasures, blobs, clock_ms=clock_ms),
             receipts=ErasureReceipts(installation_key),
+            credentials=self._credential_removal,
         )
         self.batches = Batches(sources, self.runs, self.control)
         self.bulk = BulkActions(self.queries, self.control, clock_ms=clock_ms)
@@ -582,7 +592,7 @@ class Application:
         return self._channel_streams
 
     @property
-    def mcp_logins(self) -> McpHandlers:
+    def mcp_logins(self) -> McpLogins:
         """What is done when a person grants access to an MCP server."""
         assert self._mcp_logins is not None, "this process was not given commands and reads of families"
         return self._mcp_logins
@@ -609,7 +619,8 @@ class Application:
         scopes = scopes_of_run(tenant, agent, user_id)
         remembered = self._memory.store.written_positions(scopes) if self._memory is not None else ()
         declared = self._channels.declared.written_positions(tenant) if self._channels is not None else ()
-        read = (self.accounts.limits_position(), *replicated)
+        stored = self.directory.credential_positions(tenant) if self.directory is not None else ()
+        read = (self.accounts.limits_position(), *stored, *replicated)
         return (*(position for position in read if position), *known, *remembered, *declared)
 
     async def _started_at_ms(self, tenant: str, run_id: str) -> int | None:
@@ -647,6 +658,9 @@ class Application:
                     group.create_task(run_until_cancelled(self.ingress_publisher, self._webhooks), name="webhooks")
                 if self._event_webhooks is not None:
                     group.create_task(self._event_webhooks.run(), name="event webhooks")
+                for opened in self._families:
+                    for name, work in opened.tasks.items():
+                        group.create_task(work(), name=name)
                 for task in background_tasks:
                     group.create_task(_run_task(task))
         finally:

@@ -55,10 +55,9 @@ from loomlog.services.application.queries.read_models import SqlReadModels, has_
 from loomlog.services.application.streaming.event_hub import EventHub, HubStart
 from loomlog.services.core.families import TOPIC_SETS
 from loomlog.services.core.refusals import Refused
-from loomlog.services.families.definition.observation import FileObserver
 from loomlog.services.families.entity_folds import entity_seals
-from loomlog.services.families.memory.services import open_memory_index
-from loomlog.services.families.registry import families_of
+from loomlog.services.families.opening import connect_families
+from loomlog.services.families.registry import all_families, families_of
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys, open_subject_keys
 from loomlog.services.stream.entities.content import encrypt_content
 from loomlog.services.stream.entities.families import FamilySet
@@ -129,13 +128,12 @@ async def open_application(
     on_batch: Callable[[int], None] = lambda records: None,
     family_options: Sequence[Any] = (),
     secrets: SecretRegistry = NO_SECRETS,
-    observer: str = "",
     currency: str = DEFAULT_CURRENCY,
     beside: Sequence[Callable[[], Awaitable[None]]] = (),
 ) -> AsyncIterator[tuple[Application, Callable[[], Awaitable[None]]]]:
     """Open the application, and the tasks that must run next to the transport until the context is left.
 
-    `observer`: name under which this process tells what the files define; empty: it does not. `beside`: further tasks.
+    `beside`: further tasks.
     """
     readiness.missing |= {"broker": "not asked yet", "postgres": "not asked yet"}
     async with contextlib.AsyncExitStack() as stack:
@@ -210,7 +208,7 @@ async def open_application(
         stack.push_async_callback(request_keys.close)
         subscription_rows = PostgresSubscriptionRows(endpoints.postgres)
         stack.push_async_callback(subscription_rows.close)
-        memory_index = await open_memory_index(endpoints.postgres, endpoints.installation_key)
+        stores = await connect_families(endpoints.postgres, endpoints.installation_key, all_families())
         layer = Application(
             authenticator=authenticator,
             hub=hub,
@@ -232,12 +230,11 @@ async def open_application(
             entity_commands=entities.client,
             entity_reads=entity_reads,
             reads_beside=entity_reads.beside,
-            family_options=family_options,
+            family_options=(*family_options, *stores),
             secrets=secrets,
             request_keys=request_keys,
             subscription_rows=subscription_rows,
             private_hosts=endpoints.private_hosts,
-            memory_index=memory_index,
             change_feed=SqlChangeFeed(opened_sets[0].reader, feed_schema(endpoints.read_model_prefix))
             if endpoints.memory_changes_enabled
             else None,
@@ -272,9 +269,6 @@ async def open_application(
         observing: list[Callable[[], Awaitable[None]]] = []
         if layer.directory is not None:
             observing.append(partial(layer.directory.listen, tails[0].end_offsets))
-        if observer:
-            definitions, blobs = layer.definitions.table, endpoints.blobs
-            observing.append(FileObserver(observer, definitions, entities.client, blobs, clock_ms=clock_ms).run)
 
         async def work() -> None:
             await layer.run(
@@ -397,19 +391,14 @@ async def _open_client_requests(options: KafkaOptions, ranges: KafkaRanges, appe
     partitions = await appender.partitions(REQUESTS_TOPIC)
     if not partitions:
         raise Transient(f"there is no topic {REQUESTS_TOPIC}; run python -m loomlog.redpanda.apply", kind="unavailable")
-    return await open_tail(options, REQUESTS_TOPIC, await _end_offsets(ranges, REQUESTS_TOPIC, partitions))
-
-
-async def _end_offsets(ranges: KafkaRanges, topic: str, partitions: int) -> Mapping[int, int]:
-    """Return the current end offsets of a topic."""
-    return {partition: await ranges.end_offset(topic, partition) for partition in range(partitions)}
+    return await open_tail(options, REQUESTS_TOPIC, await ranges.end_offsets(REQUESTS_TOPIC, partitions))
 
 
 async def _preview_starts(ranges: KafkaRanges, topic: str, partitions: int) -> Mapping[int, int]:
     """Return offsets of previews from which the turns that are under way are whole, if they are not too long."""
     since_ms = int((time.time() - limits.RECENT_AGE_MAX_S) * 1_000)
     most = limits.PREVIEWS_READ_BACK_MAX // partitions
-    ends = await _end_offsets(ranges, topic, partitions)
+    ends = await ranges.end_offsets(topic, partitions)
     return {
         partition: max(end - most, await ranges.offset_at(topic, partition, since_ms))
         for partition, end in ends.items()

@@ -5,6 +5,7 @@
     act         what operators and administrators change is recorded before and after (acts.py)
     command id  of the request's key, the operation's family and the tenant: a repetition gives the same command again
     handler     found by the declaration; what it raises becomes a refusal with a code of the error table
+    absence     what the handler does not find is looked for again at the end of the log (absence.py)
 
 Before: services/api/operation_routes.py. After: the handlers of a family.
 """
@@ -15,6 +16,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from loomlog.schemas.ids import hashed_token
+from loomlog.services.application.absence import AbsenceCheck
 from loomlog.services.application.acts import Act, ActLog, act_target
 from loomlog.services.application.authentication import require_access
 from loomlog.services.application.errors import bad_request, request_refusal, run_refusing
@@ -36,11 +38,21 @@ class Dispatch:
     """Carries out operations for callers outside of runs."""
 
     def __init__(
-        self, handlers: Handlers, *, clock_ms: Callable[[], int], new_token: FreshToken, acts: ActLog | None = None
+        self,
+        handlers: Handlers,
+        *,
+        clock_ms: Callable[[], int],
+        new_token: FreshToken,
+        acts: ActLog | None = None,
+        absence: AbsenceCheck | None = None,
     ) -> None:
-        """`new_token` gives the command ids of requests without a key. `acts` None: they are not recorded."""
+        """`new_token` gives the command ids of requests without a key. `acts` None: they are not recorded.
+
+        `absence` None: what is not there is not looked for a second time.
+        """
         self.handlers = dict(handlers)
         self.acts = acts
+        self._absence = absence or AbsenceCheck()
         self._clock_ms = clock_ms
         self._new_token = new_token
         self._tokens = {operation.family: command_tokens(new_token, operation.family) for operation in self.handlers}
@@ -48,7 +60,9 @@ class Dispatch:
     def with_handlers(self, more: Handlers) -> "Dispatch":
         """Return a dispatch that carries out further operations, such as those of one transport."""
         handlers = {**self.handlers, **more}
-        return Dispatch(handlers, clock_ms=self._clock_ms, new_token=self._new_token, acts=self.acts)
+        return Dispatch(
+            handlers, clock_ms=self._clock_ms, new_token=self._new_token, acts=self.acts, absence=self._absence
+        )
 
     async def request(
         self,
@@ -80,7 +94,7 @@ class Dispatch:
     async def _carry_out(self, operation: AnyOperation, call: Call[Any], fields: Mapping[str, Any]) -> Answer[Any]:
         async def handle() -> Answer[Any]:
             with _as_shown(operation):
-                return await self.handlers[operation](call)
+                return await self._absence.try_twice(lambda: self.handlers[operation](call))
 
         if self.acts is None or not operation.records_act:
             return await handle()

@@ -39,6 +39,8 @@ class RequestContext(Struct):
     """http, web, cli, mcp or grpc: what an act says of it."""
     is_dispatched: bool = False
     """Whether the dispatch has the request: it records what it refuses."""
+    traceparent: str = ""
+    """Trace that it belongs to, as W3C Trace Context writes it; empty: none."""
     change: Change = field(default_factory=Change)
     """What a route that is no operation has changed."""
     body: bytes = b""

@@ -11,7 +11,7 @@ is 202 with `pending`. What was decided comes back with the events of the webhoo
 
 Answers of receivers have the form of the reference (surfaces 6.5): {"error": code, "detail"}, not that of other routes.
 
-Before: services/api/webhook_endpoints.py. After: services/runtime/ingress/reader.py.
+Before: services/api/webhook_endpoints.py. After: services/families/webhook/ingress_reader.py.
 """
 
 import asyncio
@@ -54,7 +54,13 @@ from loomlog.services.families.channel.caller import Declarations, Origin
 from loomlog.services.families.channel.fields import value_text
 from loomlog.services.families.channel.handlers import request_origin
 from loomlog.services.families.webhook import verdicts
-from loomlog.services.families.webhook.api import WebhookReport, WebhookRunPreview
+from loomlog.services.families.webhook.api import (
+    CloudEventAnswer,
+    WebhookAnswer,
+    WebhookRefusal,
+    WebhookReport,
+    WebhookRunPreview,
+)
 from loomlog.services.families.webhook.bodies import BodyInvalid, BodyTooLong, parse_body, unpack_body
 from loomlog.services.families.webhook.cloud_events import CloudEvent
 from loomlog.services.families.webhook.decide import CHANNEL, SPAWN
@@ -104,7 +110,7 @@ class WebhookReply(Value, frozen=True, kw_only=True):
     """An answer to a sender."""
 
     status: int
-    body: Mapping[str, Any]
+    body: WebhookAnswer | WebhookRefusal
     retry_after_s: int = 0
 
 
@@ -125,6 +131,11 @@ class _Rejected(Exception):
     def __init__(self, verdict: str, reply: WebhookReply, detail: str = "") -> None:
         super().__init__(detail)
         self.verdict, self.reply = verdict, reply
+
+    @property
+    def code(self) -> str:
+        """Code of the answer."""
+        return self.reply.body.code if isinstance(self.reply.body, WebhookRefusal) else ""
 
 
 class Webhooks:
@@ -187,11 +198,12 @@ class Webhooks:
             reply = await self._decided(taken, waiting)
         finally:
             waiting.close()
-        wants_end = sync and definition.webhook.delivery == SPAWN and reply.status == 202 and "run_id" in reply.body
-        setting = definition.webhook.sync_response
-        if not wants_end or setting is None or not setting.enabled:
+        setting, answer = definition.webhook.sync_response, reply.body
+        starts_run = reply.status == 202 and isinstance(answer, WebhookAnswer) and answer.run_id is not UNSET
+        if not sync or not starts_run or setting is None or not setting.enabled:
             return reply
-        return await self._ended(definition, reply, (setting.timeout_ms or SYNC_DEFAULT_MS) / 1000)
+        assert isinstance(answer, WebhookAnswer)
+        return await self._ended(definition, answer, (setting.timeout_ms or SYNC_DEFAULT_MS) / 1000)
 
     def too_large(self, addressed: AddressedWebhook, headers: Mapping[str, str]) -> None:
         """Note a request whose body is over the limit."""
@@ -208,8 +220,9 @@ class Webhooks:
         """Return what a request brings. Raises _Rejected."""
         block = addressed.webhook
         if block.auth.kind == "none" and not self._services.options.allow_unauthenticated:
-            reply = _error(503, "unauthenticated_mode_disabled", "LOOMLOG_WEBHOOKS_ALLOW_UNAUTHENTICATED is off")
-            raise _Rejected(verdicts.REJECTED_SIGNATURE, reply, reply.body["detail"])
+            message = "LOOMLOG_WEBHOOKS_ALLOW_UNAUTHENTICATED is off"
+            reply = _error(503, "unauthenticated_mode_disabled", message)
+            raise _Rejected(verdicts.REJECTED_SIGNATURE, reply, message)
         try:
             secrets = proof_secrets(self._secrets, addressed)
         except SecretRefused as error:
@@ -300,17 +313,20 @@ class Webhooks:
         """Return the answer, as far as it is known in time."""
         definition = taken.definition
         block = definition.webhook
-        names = {"webhook_name": definition.name, "delivery_id": taken.delivery_id}
-        what = {"channel": block.channel} if block.delivery == CHANNEL else {"run_id": waiting.run_id}
+        kept = WebhookAnswer(
+            webhook_name=definition.name,
+            delivery_id=taken.delivery_id,
+            channel=block.channel if block.delivery == CHANNEL else UNSET,
+        )
         deadline = asyncio.get_running_loop().time() + self._ingress.wait_s
         event = await waiting.decision(deadline)
         match event:
             case None:  # no run yet: a repeated delivery gets the run of the first one
-                shown = what if block.delivery == CHANNEL else {}
-                return WebhookReply(status=202, body={**names, **shown, "pending": True})
-            case DeliveryRepeated():
-                first = {"run_id": event.run_id} if event.run_id else {"channel": event.channel or block.channel}
-                return WebhookReply(status=200, body={**names, **first, "deduped": "true"})
+                return WebhookReply(status=202, body=replace(kept, pending=True))
+            case DeliveryRepeated(run_id=run_id):
+                channel = UNSET if run_id else event.channel or block.channel
+                first = replace(kept, run_id=run_id or UNSET, channel=channel, deduped="true")
+                return WebhookReply(status=200, body=first)
             case DeliveryRejected():
                 status, code = REJECTIONS.get(event.verdict, (400, "bad_delivery"))
                 return _error(status, code, event.detail, retry_after_s=event.retry_after_s)
@@ -322,13 +338,12 @@ class Webhooks:
             if isinstance(outcome, HookDispatched):
                 status, code = _lasting(outcome.code, "bad_mapping") or (503, "channel_unavailable")
                 return _error(status, code, outcome.message)
-            pending = {} if outcome is not None else {"pending": True}
-            return WebhookReply(status=202, body={**names, **what, **pending})
+            return WebhookReply(status=202, body=replace(kept, pending=UNSET if outcome is not None else True))
         first_event = await waiting.first_event(deadline)
         if isinstance(first_event, RunRefused):
             return await self._refused(definition, event, first_event)
-        pending = {} if first_event is not None else {"pending": True}
-        return WebhookReply(status=202, body={**names, **what, **pending})
+        started = replace(kept, run_id=waiting.run_id, pending=UNSET if first_event is not None else True)
+        return WebhookReply(status=202, body=started)
 
     async def _refused(self, definition: WebhookDefinition, event: Any, refused: RunRefused) -> WebhookReply:
         """Tell the webhook that its run was refused, so that the sender may try again; return the answer."""
@@ -351,9 +366,9 @@ class Webhooks:
             status, code, f"{refused.code}: {message}", retry_after_s=RETRY_SOON_S if status in (429, 503) else 0
         )
 
-    async def _ended(self, definition: WebhookDefinition, reply: WebhookReply, timeout_s: float) -> WebhookReply:
+    async def _ended(self, definition: WebhookDefinition, answer: WebhookAnswer, timeout_s: float) -> WebhookReply:
         """Return the answer with the end of the run, or 504."""
-        run_id = str(reply.body["run_id"])
+        run_id = str(answer.run_id)
         outcome = SpawnOutcome(status="running", run_id=run_id, agent_id="a_" + run_id.removeprefix("r_"))
         builder = OutcomeBuilder(outcome)
         stream = resumed_stream(self._sources, run_id, scope=definition.tenant)
@@ -366,13 +381,24 @@ class Webhooks:
             pass  # the answer says that the end is not known
         finally:
             stream.close()
-        body = {name: value for name, value in reply.body.items() if name != "pending"}
         if outcome.status == "running":
-            return WebhookReply(status=504, body={"error": "sync_timeout", **body})
-        ending = {"agent_id": outcome.agent_id, "status": outcome.status, "final_text": outcome.final_text}
-        if outcome.result is not None:
-            ending["result"] = outcome.result
-        return WebhookReply(status=200, body={**body, **ending})
+            unknown = WebhookRefusal(
+                error="sync_timeout",
+                code="sync_timeout",
+                webhook_name=answer.webhook_name,
+                delivery_id=answer.delivery_id,
+                run_id=run_id,
+            )
+            return WebhookReply(status=504, body=unknown)
+        ended = replace(
+            answer,
+            pending=UNSET,
+            agent_id=outcome.agent_id,
+            status=outcome.status,
+            final_text=outcome.final_text,
+            result=UNSET if outcome.result is None else outcome.result,
+        )
+        return WebhookReply(status=200, body=ended)
 
     # --- operators ---------------------------------------------------------------------------------------------------
 
@@ -382,7 +408,7 @@ class Webhooks:
         try:
             taken = self._check(addressed, headers, body)
         except _Rejected as rejected:
-            detail = str(rejected) or rejected.reply.body["error"]
+            detail = str(rejected) or rejected.code
             return WebhookReport(would_accept=False, verdict=rejected.verdict, detail=detail)
         preview = WebhookRunPreview(
             agent=block.agent,
@@ -434,8 +460,13 @@ class Webhooks:
                 by=caller.subject,
             )
         )
-        target = {"webhook": event.webhook} if event.webhook else {"channel": event.channel}
-        answer = {"id": event.id, "source": event.source, "delivery_id": event.delivery_id, **target}
+        answer = CloudEventAnswer(
+            id=event.id,
+            source=event.source,
+            delivery_id=event.delivery_id,
+            webhook=event.webhook or UNSET,
+            channel=UNSET if event.webhook else event.channel,
+        )
         waiting = None
         if definition is not None:
             expected = [(self._replicas, definition.aggregate, submitted.envelope.command_id)]
@@ -452,33 +483,33 @@ class Webhooks:
 class PublishedEvent:
     """A CloudEvent that is in the log. Ask for its outcome, which ends the waiting for its webhook's decision."""
 
-    def __init__(self, answer: Mapping[str, Any], waiting: "_Waiting | None", deadline: float) -> None:
+    def __init__(self, answer: CloudEventAnswer, waiting: "_Waiting | None", deadline: float) -> None:
         """`waiting` None: it goes to a channel, where nothing is decided about it."""
         self._answer = answer
         self._waiting = waiting
         self._deadline = deadline
 
-    async def outcome(self) -> dict[str, Any]:
+    async def outcome(self) -> CloudEventAnswer:
         """Return the answer, with `pending` when the webhook has not decided in time. Raises Refused when it has
         refused the delivery.
         """
         if self._waiting is None:
-            return {**self._answer}
+            return self._answer
         try:
             event = await self._waiting.decision(self._deadline)
         finally:
             self._waiting.close()
         match event:
             case None:
-                return {**self._answer, "pending": True}
+                return replace(self._answer, pending=True)
             case DeliveryRepeated():
-                return {**self._answer, "deduped": True}
+                return replace(self._answer, deduped=True)
             case DeliveryRejected(verdict=verdicts.REJECTED_RATE):
                 raise Refused("rate_limited", event.detail, retry_after_s=event.retry_after_s)
             case DeliveryRejected() | CommandRefused():
                 detail = event.detail if isinstance(event, DeliveryRejected) else event.message
                 raise bad_request(f"the event: {detail}")
-        return {**self._answer}
+        return self._answer
 
 
 class _Waiting(AwaitedAnswers):
@@ -542,9 +573,9 @@ def _rejected_body(error: BodyInvalid | MappingInvalid | Refused) -> _Rejected:
     return _Rejected(verdict, _error(400, "bad_mapping", message), message)
 
 
-def _error(status: int, code: str, detail: str = "", *, retry_after_s: int = 0, **more: Any) -> WebhookReply:
-    body = {"error": code, **({"detail": detail} if detail else {}), **more}
-    return WebhookReply(status=status, body=body, retry_after_s=retry_after_s)
+def _error(status: int, code: str, detail: str = "", *, retry_after_s: int = 0, secret_env: str = "") -> WebhookReply:
+    refusal = WebhookRefusal(error=code, code=code, detail=detail or UNSET, secret_env=secret_env or UNSET)
+    return WebhookReply(status=status, body=refusal, retry_after_s=retry_after_s)
 
 
 async def append_delivery(publisher: CommandPublisher, tenant: str, name: str, submitted: SubmitDelivery) -> None:

@@ -8,10 +8,12 @@ Before: a person, a script, make. After: one file per group of commands.
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import typer
 
+from loomlog.services.cli.auth_file import load_auth_file
 from loomlog.services.cli.commands import CommandGroup, listed_command
 from loomlog.services.cli.errors import UsageError
 
@@ -242,11 +244,14 @@ app = typer.Typer(name="loomlog", cls=Loomlog, no_args_is_help=True, pretty_exce
 
 @app.callback()
 def loomlog(
+    ctx: typer.Context,
     show_version: Annotated[
         bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
     """Run agents over a log: every step of a run is an event, and every state is rebuilt from the events."""
+    if ctx.invoked_subcommand != "init":  # which replaces a file that cannot be used
+        load_auth_file(Path.cwd(), os.environ)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

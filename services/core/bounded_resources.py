@@ -287,14 +287,14 @@ RESOURCES: tuple[BoundedResource, ...] = (
     _row(
         "deliveries of microservices",
         "runtime",
-        "services/runtime/ingress/reader.py",
+        "services/families/webhook/ingress_reader.py",
         "8 batches, 64 bodies",
         "trusted producers of the topic, each partition in order",
     ),
     _row(
         "schedules that are armed",
         "runtime",
-        "services/runtime/schedule_reconciler.py",
+        "services/families/schedule/reconciler.py",
         "50",
         "short commands after a take-over or a change; schedules have shares of their own",
     ),

@@ -252,3 +252,9 @@ ERRORS: Mapping[str, ErrorRow] = {
 
 STATUS_BY_CODE: Mapping[str, int] = {code: row.http for code, row in ERRORS.items() if not row.shown_as}
 """The codes that HTTP has, with their statuses."""
+
+
+def says_missing(code: str) -> bool:
+    """Whether a code says that what was named is not there."""
+    row = ERRORS.get(code)
+    return row is not None and row.grpc == "NOT_FOUND"

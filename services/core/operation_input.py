@@ -101,7 +101,7 @@ def input_schema(record: type[Any] | Fields[Any]) -> Mapping[str, Any]:
     if isinstance(record, Fields):
         return record.schema
     schemas, parts = msgspec.json.schema_components([record], ref_template=REFERENCE)
-    return dict(_inline(schemas[0], {REFERENCE.format(name=name): part for name, part in parts.items()}))
+    return dict(written_out(schemas[0], {REFERENCE.format(name=name): part for name, part in parts.items()}))
 
 
 def record_schemas(records: Iterable[type[Any]]) -> dict[str, dict[str, Any]]:
@@ -143,10 +143,12 @@ def describe_schema(schema: Mapping[str, Any]) -> str:
             ends = (f"from {low}" if low is not None else "", f"to {high}" if high is not None else "")
             return " ".join(filter(None, (text, *ends)))
         case "string":
-            printable = " that can be printed" if schema.get("pattern") in (PRINTABLE, PRINTABLE_WITH_TABS) else ""
+            pattern = schema.get("pattern")
+            form = " that can be printed" if pattern in (PRINTABLE, PRINTABLE_WITH_TABS) else ""
+            form = f" that matches {pattern}" if pattern and not form else form
             if most is not None:
-                return f"text of {least or 0} to {most} characters{printable}"
-            return f"text of at least {least} characters{printable}" if least else f"text{printable}"
+                return f"text of {least or 0} to {most} characters{form}"
+            return f"text of at least {least} characters{form}" if least else f"text{form}"
         case "boolean":
             return "true or false"
         case "array":
@@ -166,16 +168,17 @@ def unknown_field(name: str, known: Sequence[str], path: str = "") -> str:
     return f"{_joined(path, _cut(name))!r} is unknown; {hint}"
 
 
-def _inline(schema: Any, parts: Mapping[str, Any]) -> Any:
+def written_out(schema: Any, parts: Mapping[str, Any]) -> Any:
+    """Return a schema without references: the parts that they name stand in their place."""
     if isinstance(schema, Mapping):
         if "$ref" in schema:
             rest = {word: value for word, value in schema.items() if word != "$ref"}
-            return {**_inline(parts[schema["$ref"]], parts), **rest}
-        written = {word: _inline(value, parts) for word, value in schema.items()}
+            return {**written_out(parts[schema["$ref"]], parts), **rest}
+        written = {word: written_out(value, parts) for word, value in schema.items()}
         is_words = "type" not in written and all(isinstance(one, str) for one in written.get("enum", (None,)))
         return {"type": "string", **written} if is_words else written
     if isinstance(schema, list):
-        return [_inline(one, parts) for one in schema]
+        return [written_out(one, parts) for one in schema]
     return schema
 
 

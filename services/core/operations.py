@@ -68,6 +68,8 @@ class Fields(Generic[InputT]):
     """JSON schema of an object, its parts written out."""
     parse: Callable[[Any], InputT]
     """Returns the input with these fields, of JSON. Raises ValueError with a sentence that names the field."""
+    model: type[InputT] | None = None
+    """The class that the schema is made from; documents name it. None: there is none."""
 
 
 class NoInput(Input, frozen=True, kw_only=True):
@@ -116,6 +118,7 @@ class Http:
     """The field that is the whole body; empty: the body is an object of fields."""
     body_optional: bool = False
     body_bytes_max: int = 1024 * 1024
+    """Largest body; 0: as large as the process takes (LOOMLOG_MAX_REQUEST_BYTES)."""
     parts_escaped: bool = False
     """Whether slashes within path parameters are escaped, so that they end at the next plain one."""
     takes_tenant: bool = True
@@ -124,6 +127,10 @@ class Http:
     """Codes that refuse a body or a field of this route, for the general ones such as bad_request."""
     status: int = 200
     """204: an answer without a body."""
+    alternative_status: int = 0
+    """Status of some answers; 0: there is none."""
+    takes_alternative: Callable[[Mapping[str, Any]], bool] | None = None
+    """Whether a request with these fields of the input is answered with the alternative status."""
     body_name: str = ""
     """Name of the body's schema in the OpenAPI document; empty: that of the input record."""
     output: type[Any] | None = None

@@ -3,31 +3,45 @@
 A family's folder with operations has a module `services` with
 
     def open_family(context: FamilyContext) -> FamilyServices
+    def read_options(loaded: ProcessConfiguration) -> Any            if the configuration says something of it
+    async def connect(postgres, secret: SecretKey | None) -> Any     if it has a store of its own
 
 Families are opened one after the other; what one provides, such as the table of definitions, those that need it take
-from the context by its type. NEEDS of the module names the families that are opened before.
+from the context by its type. NEEDS of the module names the families that are opened before. What a family does in a
+process by itself are its tasks, which the process runs until it ends: over what RunningProcess says of it, and in a
+runtime over OwnedPartitions. Where neither is provided, there are none.
 
 Before: services/application/bootstrap.py, services/runtime/main.py. After: services.py of each family.
 """
 
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+import socket
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 from importlib import import_module
-from typing import Any, TypeVar
+from types import ModuleType
+from typing import Any, Protocol, TypeVar
 
+from loomlog.connectors.configuration.load import ProcessConfiguration
+from loomlog.connectors.crypto.installation_key import SecretKey
+from loomlog.connectors.kafka.options import KafkaOptions
 from loomlog.connectors.protocols import Blobs
+from loomlog.connectors.storage.postgres import PostgresOptions, PostgresReader
 from loomlog.schemas.codec import Codec
 from loomlog.services.core.families import Family
 from loomlog.services.core.operations import Handlers
 from loomlog.services.families.entity_handlers import EntityHandlers
 from loomlog.services.families.operation import Decrypt
+from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
 from loomlog.services.stream.entities.answers import EntityCommands
+from loomlog.services.stream.entities.cold import ColdRows
 from loomlog.services.stream.entities.hosting import EntityParts
 from loomlog.services.stream.entities.reads import EntityReads
 
 ServiceT = TypeVar("ServiceT")
+Work = Callable[[], Coroutine[Any, Any, None]]
+Families = Sequence[Family[Any, Any, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +85,64 @@ class FamilyContext:
         return text if self.keys is None else (await self.keys.cipher_for(tenant, subject)).text(text)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningProcess:
+    """The process in which families are open."""
+
+    name: str
+    """The same after a restart."""
+
+    @classmethod
+    def of(cls, service: str, replica_id: str) -> "RunningProcess":
+        """Return the process of a service; without an id it has the name of its host."""
+        return cls(name=replica_id or f"{service}@{socket.gethostname()}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnedPartitions:
+    """The partitions of entities that a runtime owns, and the rows of the entities in them."""
+
+    terms: Callable[[], Mapping[int, int]]
+    """Returns the partitions, and the term in each."""
+    is_first: Callable[[], bool]
+    """Whether this is the one runtime that does what is done once: it owns the first partition of runs."""
+    rows: ColdRows
+    run_rows: PostgresReader
+    """Reads the read models of runs."""
+
+
+class UntrustedCipher(Protocol):
+    """Encrypts text that no run trusts."""
+
+    def untrusted_text(self, text: str) -> str: ...
+
+
+class RunEncryption(Protocol):
+    """Protocol of loomlog.services.runtime.content.encryption.ContentEncryption. Raises ConnectorError."""
+
+    async def decrypt_text(self, text: str, tenant: str) -> str: ...
+    async def cipher(self, tenant: str, subject: str) -> UntrustedCipher: ...
+
+
+class CredentialWriter(Protocol):
+    """Protocol of loomlog.connectors.storage.run_credentials.RunCredentials. Raises ConnectorError."""
+
+    async def put(self, tenant: str, run_id: str, credentials: Mapping[str, str]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartedRuns:
+    """What a runtime has for families that start runs of what they read."""
+
+    kafka: KafkaOptions
+    session_timeout_ms: int
+    dead_letters: DeadLetters
+    encryption: RunEncryption
+    credentials: CredentialWriter | None
+    """None, as `secret`: there is no key to keep credentials of runs with."""
+    secret: SecretKey | None
+
+
 async def _close_nothing() -> None:
     """Close what has nothing open."""
 
@@ -80,14 +152,16 @@ class FamilyServices:
     """What a family has opened. What others take is provided to the context."""
 
     handlers: Handlers = field(default_factory=dict)
+    tasks: Mapping[str, Work] = field(default_factory=dict)
+    """What it does in this process until that ends, by names that people see."""
+    lags: Mapping[str, Callable[[], int]] = field(default_factory=dict)
+    """How many records of a topic wait for this process, by the topic's name."""
     close: Callable[[], Awaitable[None]] = _close_nothing
 
 
-def open_families(
-    context: FamilyContext, families: Sequence[Family[Any, Any, Any]]
-) -> tuple[Handlers, list[FamilyServices]]:
+def open_families(context: FamilyContext, families: Families) -> tuple[Handlers, list[FamilyServices]]:
     """Open families. Return the handlers of all their operations, and what is to be closed, in the order of opening."""
-    loaded = {family.name: import_module(family.services) for family in families if family.services}
+    loaded = _service_modules(families)
     needs = {name: getattr(module, "NEEDS", ()) for name, module in loaded.items()}
     of_entities = EntityHandlers(context.commands, context.reads, decrypt=context.decrypt)
     handlers = dict(of_entities.by_operation(families))
@@ -98,3 +172,20 @@ def open_families(
             handlers.update(services.handlers)
             opened.append(services)
     return handlers, opened
+
+
+def read_family_options(loaded: ProcessConfiguration, families: Families) -> Iterator[Any]:
+    """Yield what the configuration says of families, each of a type of its own. Raises as their read_options do."""
+    for module in _service_modules(families).values():
+        if hasattr(module, "read_options"):
+            yield module.read_options(loaded)
+
+
+async def connect_families(postgres: PostgresOptions, secret: SecretKey | None, families: Families) -> list[Any]:
+    """Return the stores of families, each of a type of its own. Postgres may be away, and come back."""
+    modules = _service_modules(families).values()
+    return [await module.connect(postgres, secret) for module in modules if hasattr(module, "connect")]
+
+
+def _service_modules(families: Families) -> Mapping[str, ModuleType]:
+    return {family.name: import_module(family.services) for family in families if family.services}

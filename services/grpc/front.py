@@ -27,10 +27,9 @@ from google.protobuf.message import Message
 
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.process.logs import log_fields
-from loomlog.services.api.mcp.operations import McpOperations
 from loomlog.services.api.request_shares import NO_SLOTS, RouteSlots, Takes
 from loomlog.services.api.service import OF_PROCESS, Service
-from loomlog.services.application.application import Application, clock_ms, new_token
+from loomlog.services.application.application import clock_ms, new_token
 from loomlog.services.application.authentication import require_access
 from loomlog.services.application.dispatch import Dispatch
 from loomlog.services.application.errors import bad_request, key_reused, share_refusal, stopping_error, unavailable
@@ -38,7 +37,7 @@ from loomlog.services.application.request_context import RequestContext, current
 from loomlog.services.application.runs.requests import check_idempotency_key
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.rules import PUBLIC, Access
-from loomlog.services.core.operation_input import find_operation
+from loomlog.services.core.operation_input import field_schemas, find_operation
 from loomlog.services.core.operations import Answer, AnyOperation, Effect
 from loomlog.services.core.refusals import Refused
 from loomlog.services.core.shares import ShareExhausted
@@ -72,6 +71,7 @@ class Incoming:
 
 
 Work = Callable[[Incoming], Awaitable[bytes | None]]
+TENANT_FIELD = "tenant"
 
 
 class Front:
@@ -80,7 +80,6 @@ class Front:
     def __init__(self, service: Service) -> None:
         self.service = service
         self._own = Dispatch(GrpcOperations(service).by_operation(), clock_ms=clock_ms, new_token=new_token)
-        self._joined: tuple[Application, Dispatch] | None = None
         self._rows = {row.name: row for row in RPCS}
 
     def handler(self, name: str) -> "grpc.RpcMethodHandler[bytes, bytes]":
@@ -137,13 +136,17 @@ class Front:
 
     def _operation(self, row: Rpc) -> Work:
         kind = message_class(service_descriptor().methods_by_name[row.name].output_type.name)
+        takes_tenant = TENANT_FIELD in field_schemas(row.operation.input)
 
         async def work(rpc: Incoming) -> bytes:
             asked, caller = to_fields(rpc.message), rpc.caller
             fields = {row.names.get(name, name): value for name, value in asked.items() if name in (row.takes or asked)}
-            if row.own_tenant:
-                fields["tenant"] = caller.tenant
-            answer = await self.all_pages(row, caller, row.fields(fields) if row.fields else fields)
+            tenant = caller.tenant if row.own_tenant else ""
+            if tenant:
+                asked[TENANT_FIELD] = tenant
+            if tenant and takes_tenant:
+                fields[TENANT_FIELD] = tenant
+            answer = await self.all_pages(row, caller, row.fields(fields) if row.fields else fields, tenant)
             await _send_positions(rpc.context, answer)
             value = _plain(answer.value)
             shown = row.answer(value) if row.answer is not None else value
@@ -162,14 +165,14 @@ class Front:
 
         return work
 
-    async def all_pages(self, row: Rpc, caller: Caller, fields: Mapping[str, Any]) -> Answer[Any]:
+    async def all_pages(self, row: Rpc, caller: Caller, fields: Mapping[str, Any], tenant: str = "") -> Answer[Any]:
         """Return the answer of an operation; of a list all pages, up to PAGES_MAX. Raises Refused."""
-        answer = await self.request(row.operation, caller, fields)
+        answer = await self.request(row.operation, caller, fields, tenant)
         cursor = answer.value["next"] if row.pages else None
         for _ in range(PAGES_MAX):
             if not cursor:
                 break
-            page = (await self.request(row.operation, caller, {**fields, "cursor": cursor})).value
+            page = (await self.request(row.operation, caller, {**fields, "cursor": cursor}, tenant)).value
             answer.value[row.pages].extend(page[row.pages])
             cursor = page["next"]
         return answer
@@ -209,9 +212,11 @@ class Front:
 
     # --- shared ------------------------------------------------------------------------------------------------------
 
-    async def request(self, operation: AnyOperation, caller: Caller, fields: Mapping[str, Any]) -> Answer[Any]:
-        """Carry out an operation. Raises Refused."""
-        return await self._dispatch(operation).request(operation, caller, fields)
+    async def request(
+        self, operation: AnyOperation, caller: Caller, fields: Mapping[str, Any], tenant: str = ""
+    ) -> Answer[Any]:
+        """Carry out an operation; `tenant` where the request names one. Raises Refused."""
+        return await self._dispatch(operation).request(operation, caller, fields, tenant=tenant)
 
     def _serves(self, operation: AnyOperation) -> bool:
         return operation in self._dispatch(operation).handlers
@@ -221,11 +226,7 @@ class Front:
             return self.service.process_dispatch
         if operation in self._own.handlers:
             return self._own
-        application = self.service.application
-        if self._joined is None or self._joined[0] is not application:
-            more = McpOperations(application).by_operation()
-            self._joined = (application, application.dispatch.with_handlers(more))
-        return self._joined[1]
+        return self.service.application.dispatch
 
     def _use_key(
         self, request: RequestContext, caller: Caller, name: str, sent: Mapping[str, str], message: Message

@@ -1,6 +1,6 @@
 """Operations that only gRPC has, because over HTTP they are files, or several routes.
 
-    state_file.read, state_file.restore    a state file as one message
+    state_file.read                        a state file as one message
     pause.runtime_state                    the pauses, with the number of stored state files
     configuration.show                     what this installation has
 
@@ -10,30 +10,24 @@ Before: rpcs.py. After: services/application.
 import asyncio
 import time
 from contextlib import closing
-from tempfile import SpooledTemporaryFile
-from typing import IO, Annotated, Any, cast
+from typing import Annotated, Any
 
-import orjson
 from msgspec import Meta
 
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.services.api.routing_view import aliases_json
 from loomlog.services.api.service import Service
 from loomlog.services.application.application import clock_ms
-from loomlog.services.application.errors import bad_request
 from loomlog.services.application.operations import product_operations
-from loomlog.services.application.transfer.restore import RestoreResult
 from loomlog.services.core.access.decide import has_scope
 from loomlog.services.core.access.rules import ANY_CALLER, PUBLIC, requires
 from loomlog.services.core.access.scopes import ADMIN
 from loomlog.services.core.operations import Answer, Call, Effect, Handlers, Input, NoInput, Operation, Output
 from loomlog.services.core.refusals import Refused
-from loomlog.services.stream.archive.state_file import BrokenStateFile, StateWriter
 from loomlog.services.stream.archive.state_reader import decompressed
 
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 """Longest state file in one message; longer ones are downloads over HTTP."""
-SPOOL_BYTES = 8 * 1024 * 1024
 
 
 class StateFileRead(Input, frozen=True, kw_only=True):
@@ -50,24 +44,6 @@ class StateFileContent(Output, frozen=True, kw_only=True):
     size_bytes: Annotated[int, Meta(description="Bytes of the content.")]
     checksum: Annotated[str, Meta(description="SHA-256 of the stored file.")]
     content: Annotated[bytes, Meta(description="The document, JSON.")]
-
-
-class StateFileRestore(Input, frozen=True, kw_only=True):
-    """A stored state file, or a document."""
-
-    snapshot_id: Annotated[str, Meta(description="Id of a stored state file.")] = ""
-    raw_json: Annotated[bytes, Meta(description="An exported document.")] = b""
-    include_history: Annotated[bool, Meta(description="No effect: everything in the file is restored.")] = False
-
-
-class StateRestored(Output, frozen=True, kw_only=True):
-    """What was added, by section."""
-
-    paused_runs_restored: int
-    synthesized_sessions: Annotated[int, Meta(description="Runs that were added.")]
-    transcript_events_restored: int
-    memory_restored: int
-    warnings: list[str]
 
 
 class RuntimeState(Output, frozen=True, kw_only=True):
@@ -99,15 +75,6 @@ READ_STATE_FILE = Operation(
     effect=Effect.READ,
     unavailable_code="blobs_unavailable",
 )
-RESTORE_STATE_FILE = Operation(
-    name="state_file.restore",
-    summary="Restore a stored state file or a document. What exists already is not changed.",
-    input=StateFileRestore,
-    output=StateRestored,
-    access=requires(ADMIN),
-    effect=Effect.WAIT,
-    unavailable_code="blobs_unavailable",
-)
 GET_RUNTIME_STATE = Operation(
     name="pause.runtime_state",
     summary="Get the state of the runtime, and how many state files are stored.",
@@ -134,7 +101,6 @@ GET_HEALTH = Operation(
 )
 OPERATIONS = (
     READ_STATE_FILE,
-    RESTORE_STATE_FILE,
     GET_RUNTIME_STATE,
     SHOW_CONFIGURATION,
     GET_HEALTH,
@@ -151,7 +117,6 @@ class GrpcOperations:
         """Return the handlers by their operations."""
         return {
             READ_STATE_FILE: self.read_state_file,
-            RESTORE_STATE_FILE: self.restore_state_file,
             GET_RUNTIME_STATE: self.runtime_state,
             SHOW_CONFIGURATION: self.configuration,
             GET_HEALTH: self.health,
@@ -178,19 +143,6 @@ class GrpcOperations:
                 content=content,
             )
         )
-
-    async def restore_state_file(self, call: Call[StateFileRestore]) -> Answer[StateRestored]:
-        """Restore a stored state file or a document."""
-        asked, application = call.input, self._service.application
-        if bool(asked.snapshot_id) == bool(asked.raw_json):
-            raise bad_request("expected one of snapshot_id and raw_json")
-        if asked.snapshot_id:
-            _, stored = await application.backups.open(call.principal, asked.snapshot_id)
-            with closing(stored) as file:
-                return _restored(await application.state_restore.restore(call.principal, file))
-        with SpooledTemporaryFile(max_size=SPOOL_BYTES) as sent:
-            _write_document(cast("IO[bytes]", sent), asked.raw_json)
-            return _restored(await application.state_restore.restore(call.principal, cast("IO[bytes]", sent)))
 
     # --- the installation --------------------------------------------------------------------------------------------
 
@@ -230,26 +182,3 @@ class GrpcOperations:
         service = self._service
         uptime_s = int(time.monotonic() - service.started_at)
         return Answer(value=ServerHealth(ok=True, commit=service.commit, built=service.built, uptime_seconds=uptime_s))
-
-
-def _write_document(file: IO[bytes], document: bytes) -> None:
-    try:
-        for piece in StateWriter().rewrite(orjson.loads(document)):
-            file.write(piece)
-    except orjson.JSONDecodeError as error:
-        raise bad_request(f"raw_json: expected JSON: {error}") from error
-    except BrokenStateFile as error:
-        raise Refused("restore_failed", f"the document cannot be restored: {error}; nothing was written") from error
-
-
-def _restored(result: RestoreResult) -> Answer[StateRestored]:
-    return Answer(
-        value=StateRestored(
-            paused_runs_restored=result.live_runs,
-            synthesized_sessions=result.runs,
-            transcript_events_restored=result.events,
-            memory_restored=result.refilled.get("memory", 0),
-            warnings=list(result.warnings),
-        ),
-        positions=tuple(sorted(result.positions.values())),
-    )

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from loomlog.services.api.mcp.operations import SPAWN_RUNS
 from loomlog.services.application.operations import (
     budgets,
     erasure,
@@ -24,6 +23,7 @@ from loomlog.services.application.operations import (
     runs,
     sessions,
     state_files,
+    users,
 )
 from loomlog.services.core.operations import AnyOperation
 from loomlog.services.families.channel import api as channels
@@ -49,7 +49,7 @@ class Rpc:
     fields: Callable[[dict[str, Any]], Values] | None = None
     """Returns the fields of the operation's input, where names are not enough; None: those of the message."""
     own_tenant: bool = False
-    """Whether the operation is about the caller's tenant, which it takes as a field."""
+    """Whether the operation is about the caller's tenant, which is named to it and which the answer repeats."""
     answer: Callable[[Values], Values] | None = None
     """Returns the fields of the answer's message; None: those of the operation's answer."""
     pages: str = ""
@@ -125,6 +125,28 @@ def _descriptors(listed: Values) -> Values:
     return {"snapshots": [_descriptor(file) for file in listed["entries"]]}
 
 
+def _restored(done: Values) -> Values:
+    return {
+        **done,
+        "paused_runs_restored": done["runs_continued"],
+        "synthesized_sessions": done["runs_restored"],
+        "transcript_events_restored": done["events_restored"],
+    }
+
+
+def _user(row: Values) -> Values:
+    return {**row, "subject": row["user_id"]}
+
+
+def _users(listed: Values) -> Values:
+    return {"users": [_user(row) for row in listed["users"]]}
+
+
+def _inspected(user: Values) -> Values:
+    budget = {"soft_limit": user["budget"]["soft"], "hard_limit": user["budget"]["hard"]}
+    return {**user, "activity": {**user["activity"], "subject": user["subject"]}, "budget": budget}
+
+
 def _usage_groups(fields: dict[str, Any]) -> Values:
     return {**fields, "group_by": ",".join(fields.get("group_by") or ())}
 
@@ -135,7 +157,7 @@ def _all_or_live(fields: dict[str, Any]) -> Values:
 
 
 RPCS: tuple[Rpc, ...] = (
-    Rpc(name="SpawnRunBatch", operation=SPAWN_RUNS),
+    Rpc(name="SpawnRunBatch", operation=runs.SPAWN_MANY),
     Rpc(name="RunInput", operation=runs.INPUT),
     Rpc(name="CancelTurn", operation=runs.CANCEL_TURN),
     Rpc(name="CompactRun", operation=runs.COMPACT),
@@ -176,6 +198,9 @@ RPCS: tuple[Rpc, ...] = (
     ),
     Rpc(name="ErasureReport", operation=erasure.REPORT, own_tenant=True, answer=_examined),
     Rpc(name="ErasureExecute", operation=erasure.ERASE, own_tenant=True, answer=_examined),
+    Rpc(name="DirectoryUsers", operation=users.LIST_USERS, own_tenant=True, answer=_users),
+    Rpc(name="DirectoryInspect", operation=users.INSPECT_USER, own_tenant=True, answer=_inspected),
+    Rpc(name="DirectoryTenants", operation=users.LIST_TENANTS),
     Rpc(name="Health", operation=own.GET_HEALTH),
     Rpc(name="Config", operation=own.SHOW_CONFIGURATION),
     Rpc(name="ResolveProbe", operation=process.PROBE_PROVIDERS),
@@ -203,7 +228,13 @@ RPCS: tuple[Rpc, ...] = (
         answer=lambda file: {**file, "raw_json": file["content"]},
         missing=SNAPSHOT,
     ),
-    Rpc(name="RestoreSnapshot", operation=own.RESTORE_STATE_FILE, missing=SNAPSHOT),
+    Rpc(
+        name="RestoreSnapshot",
+        operation=state_files.RESTORE,
+        names={"raw_json": "document"},
+        answer=_restored,
+        missing=SNAPSHOT,
+    ),
     Rpc(name="DeleteSnapshot", operation=state_files.DELETE, answer=lambda done: {"deleted": True}, missing=SNAPSHOT),
 )
 RPCS_WITH_OP: Mapping[str, Mapping[str, Rpc]] = {

@@ -40,33 +40,30 @@ from loomlog.services.families.approvals import policy_of
 from loomlog.services.families.budget.accounts import BudgetAccounts
 from loomlog.services.families.channel.api import TOOL as CHANNEL_TOOL
 from loomlog.services.families.channel.services import ChannelServices
-from loomlog.services.families.channel.services import read_options as channel_options
-from loomlog.services.families.consolidation.services import read_options as consolidation_options
-from loomlog.services.families.database.services import read_options as database_options
-from loomlog.services.families.definition.observation import FileObserver, observer_name
 from loomlog.services.families.definition.services import RunSources
-from loomlog.services.families.definition.services import read_options as definition_options
 from loomlog.services.families.definition.table import DefinitionTable
 from loomlog.services.families.definition.views import DefinedSkills, RunDefinitions
 from loomlog.services.families.definition.volumes import VolumeOperations
 from loomlog.services.families.identity.credentials import CredentialReader
 from loomlog.services.families.identity.directory import Directory
-from loomlog.services.families.identity.services import read_options as identity_options
 from loomlog.services.families.mcp.servers import McpServers
-from loomlog.services.families.mcp.services import read_options as mcp_options
-from loomlog.services.families.memory.services import MemoryServices, open_memory_index
-from loomlog.services.families.memory.services import read_options as memory_options
-from loomlog.services.families.opening import FamilyContext, open_families
+from loomlog.services.families.memory.services import MemoryServices
+from loomlog.services.families.opening import (
+    FamilyContext,
+    OwnedPartitions,
+    RunningProcess,
+    StartedRuns,
+    connect_families,
+    open_families,
+    read_family_options,
+)
 from loomlog.services.families.pause import FAMILY as PAUSE
 from loomlog.services.families.process_start import load_for_start
 from loomlog.services.families.registry import all_families, all_operations, all_tools
-from loomlog.services.families.schedule.services import ScheduleServices
-from loomlog.services.families.schedule.services import read_options as schedule_options
-from loomlog.services.families.webhook.ingress import WebhookServices
-from loomlog.services.families.webhook.services import read_options as webhook_options
 from loomlog.services.runtime import topics
 from loomlog.services.runtime.admission.queue import build_admission_queue
 from loomlog.services.runtime.content.encryption import ContentEncryption
+from loomlog.services.runtime.content.schedule_credentials import ScheduleCredentials
 from loomlog.services.runtime.effects import NO_TOOLS, build_effect_handlers
 from loomlog.services.runtime.entity_hosting import host_entities
 from loomlog.services.runtime.models.budget_reservation import BudgetReservations
@@ -82,7 +79,6 @@ from loomlog.services.runtime.run.system_channels import SystemChannels
 from loomlog.services.runtime.run_end_setup import open_run_ends
 from loomlog.services.runtime.run_host import StandbyEdges, StandbyReaders, build_run_host
 from loomlog.services.runtime.run_memory import build_run_memory
-from loomlog.services.runtime.schedule_reconciler import ScheduleCredentials, ScheduleReconciler
 from loomlog.services.runtime.settings import MissingRuntimeSetting
 from loomlog.services.runtime.telemetry.exposition import build_exposition, build_waiting_exposition
 from loomlog.services.runtime.telemetry.metrics import RunMetrics
@@ -92,7 +88,6 @@ from loomlog.services.runtime.tools.ephemeral_volumes import EphemeralVolumes
 from loomlog.services.runtime.tools.mcp_discovery import McpDiscovery
 from loomlog.services.runtime.tools.mcp_tools import HookToolCalls
 from loomlog.services.runtime.tools.operation_tools import build_operation_tools
-from loomlog.services.runtime.webhook_setup import open_webhooks
 from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.encryption.content_fields import dead_letter_value
 from loomlog.services.stream.encryption.subject_keys import WrongInstallationKey
@@ -190,6 +185,9 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         owner = host.owners.get(partition)
         return owner.partition.term if owner is not None and owner.partition is not None else -1
 
+    def is_first() -> bool:
+        return term_of(0) >= 0  # the owner of partition 0 sweeps and probes, so exactly one live runtime does
+
     opening = FamilyContext(
         parts=resources.entities.parts,
         commands=resources.entities.parts.client,
@@ -200,46 +198,36 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         clock_ms=clock_ms,
         keys=resources.keys,
     )
-    runs = RunSources(runs=resources.judged_runs, ranges=resources.ranges, events_topic=topics.TOPICS.events)
-    options = (
-        channel_options,
-        definition_options,
-        identity_options,
-        mcp_options,
-        memory_options,
-        schedule_options,
-        webhook_options,
-    )
+    families, dead_letters = all_families(), _dead_letters(resources)
     opening.provide(
-        *(read(loaded) for read in options),
-        database_options(loaded, is_for_agents=True),
-        consolidation_options(loaded, resources.run_rows),
-        await open_memory_index(settings.postgres, settings.installation_secret),
-        runs,
+        *read_family_options(loaded, families),
+        *await connect_families(settings.postgres, settings.installation_secret, families),
+        RunSources(runs=resources.judged_runs, ranges=resources.ranges, events_topic=topics.TOPICS.events),
+        RunningProcess.of("runtime", loaded.settings.replica_id),
+        OwnedPartitions(
+            terms=lambda: entities[0].owned_terms(),
+            is_first=is_first,
+            rows=resources.entities.sets[0].rows,
+            run_rows=resources.run_rows,
+        ),
+        StartedRuns(
+            kafka=settings.kafka,
+            session_timeout_ms=settings.session_timeout_ms,
+            dead_letters=dead_letters,
+            encryption=encryption,
+            credentials=None if settings.installation_secret is None else resources.credentials,
+            secret=settings.installation_secret,
+        ),
     )
-    handlers, opened = open_families(opening, all_families())
+    handlers, opened = open_families(opening, families)
     definitions, volumes = opening.get(DefinitionTable), opening.get(VolumeOperations)
     ephemeral_volumes = EphemeralVolumes(
         volumes, resources.index, clock_ms=clock_ms, interval_s=loaded.settings.ephemeral_volume_sweep_ms / 1000
     )
-    observer = FileObserver(
-        observer_name("runtime", loaded.settings.replica_id),
-        definitions,
-        opening.commands,
-        opening.blobs,
-        clock_ms=clock_ms,
-    )
     resources.routing.definitions.versions = definitions
     resources.routing.definitions.approval_policies.of_tenant = lambda tenant: replicas.state(policy_of(tenant))
-    schedules = ScheduleReconciler(
-        opening.get(ScheduleServices).arming,
-        replicas,
-        resources.entities.reads,
-        resources.entities.sets[0].rows,
-        clock_ms=clock_ms,
-    )
     resources.credentials.stored = stored = opening.get(CredentialReader)
-    resources.routing.definitions.stored = stored
+    resources.routing.definitions.stored = resources.routing.availability.stored = stored
     schedule_credentials = ScheduleCredentials(resources.credentials, loaded.secret_registry, stored)
     isolated, directory = isolated_subjects(loaded.configuration), opening.get(Directory)
 
@@ -254,7 +242,6 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         clock_ms=clock_ms,
     )
     memory = build_run_memory(
-        loaded,
         opening,
         agents=resources.routing.definitions,
         encryption=encryption,
@@ -273,7 +260,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         codec=codec,
         decrypt=encryption.decrypt_json,
         availability=lambda: resources.routing.global_table.table,
-        is_active=lambda: term_of(0) >= 0,
+        is_active=is_first,
         clock_ms=clock_ms,
     )
     replicas.on_event(PAUSE.name, system_channels.on_pause_event)
@@ -351,20 +338,6 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         on_interruption=system_channels.on_interruption,
         on_approval=approval_notices.on_decided,
     )
-    dead_letters = _dead_letters(resources)
-    webhooks = open_webhooks(
-        loaded,
-        settings,
-        resources.entities,
-        opening.get(WebhookServices),
-        codec,
-        channels=channels.operations,
-        encryption=encryption,
-        credentials=resources.credentials,
-        stored=stored,
-        dead_letters=dead_letters,
-        clock_ms=clock_ms,
-    )
     entities = host_entities(
         resources.entities,
         settings,
@@ -396,7 +369,6 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         hosted.attach(host)
         hosted.put_credentials = schedule_credentials.put
     run_ends.attach(entities)
-    schedules.owned_terms = entities[0].owned_terms
     if resources.standby is not None:
         resources.standby.liveness_server.on_handover_request = host.handover_requested
     resources.group.report_held_partitions(lambda: host.owners)
@@ -421,18 +393,14 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
             tasks.create_task(previews.run(), name="previews"),
             tasks.create_task(metrics.measure_loop_lag(), name="event loop lag"),
             *resources.client_tools.start_tasks(tasks),
-            # The owner of partition 0 sweeps and probes, so exactly one live runtime does.
-            tasks.create_task(observer.run(), name="definitions of files"),
-            tasks.create_task(ephemeral_volumes.run(lambda: term_of(0) >= 0), name="ephemeral volumes"),
-            tasks.create_task(schedules.run(), name="schedules"),
-            tasks.create_task(mcp_discovery.run(lambda: term_of(0) >= 0), name="tools of MCP servers"),
-            tasks.create_task(webhooks.run(), name="webhooks"),
+            *(tasks.create_task(work(), name=name) for services in opened for name, work in services.tasks.items()),
+            tasks.create_task(ephemeral_volumes.run(is_first), name="ephemeral volumes"),
+            tasks.create_task(mcp_discovery.run(is_first), name="tools of MCP servers"),
             tasks.create_task(memory.run_ends.run(), name="memory of ended runs"),
             tasks.create_task(system_channels.run(), name="channels of the system"),
             tasks.create_task(approval_notices.run(), name="webhooks of approvals"),
             *run_ends.start_tasks(tasks),
-            tasks.create_task(memory.boot_entries.run(lambda: term_of(0) >= 0), name="entries of the files"),
-            *resources.routing.start_tasks(tasks, is_active_prober=lambda: term_of(0) >= 0),
+            *resources.routing.start_tasks(tasks, is_active_prober=is_first),
         ]
         if remote_tools is not None:
             following = remote_tools.calls.follow(remote_tools.results)
@@ -451,7 +419,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
                 entities=entities,
                 end_actions=run_ends.actions,
                 callback_posts=run_ends.posts,
-                ingress_lag=lambda: webhooks.group.lag,
+                ingress_lag=next(services.lags[topics.INGRESS_TOPIC] for services in opened if services.lags),
                 clock=resources.clock,
             )
             running.append(tasks.create_task(serve(listening, page), name="metrics"))

@@ -7,12 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from loomlog.connectors.configuration.load import ProcessConfiguration
 from loomlog.schemas.generated.values import AgentDefinition
 from loomlog.services.families.consolidation.decide import CONSOLIDATOR
 from loomlog.services.families.consolidation.services import ConsolidationServices
 from loomlog.services.families.database.services import DatabaseServices
-from loomlog.services.families.memory.boot_entries import BootEntries
 from loomlog.services.families.memory.prompt import bands_part
 from loomlog.services.families.memory.services import MemoryServices
 from loomlog.services.families.opening import FamilyContext
@@ -30,8 +28,6 @@ class RunMemory:
 
     prompts: Callable[[DefinitionTexts], PromptMemory]
     """Returns what fills the prompts of runs."""
-    boot_entries: BootEntries
-    """Sets the entries of the files."""
     run_ends: RunEndMemory
     """What the ends of runs lead to."""
     compaction: CompactionMemory
@@ -39,7 +35,6 @@ class RunMemory:
 
 
 def build_run_memory(
-    loaded: ProcessConfiguration,
     context: FamilyContext,
     *,
     agents: DefinitionResolver,
@@ -60,7 +55,6 @@ def build_run_memory(
             finder=memory.backends,
             is_isolated=is_isolated,
         ),
-        boot_entries=BootEntries(loaded.configuration.memory.entries, context.commands, memory.options.limits),
         run_ends=RunEndMemory(
             consolidation.operations,
             context.get(DatabaseServices).operations,

@@ -331,3 +331,20 @@ export const operations = {
   addHook: (body) => post("/v1/hooks", body),
   removeHook: (id) => del(`/v1/hooks/${seg(id)}`),
 };
+
+/** Users, tokens and credentials; `query` may name a tenant (administrators). Shown by pages/access. */
+export const access = {
+  tenants: (options) => get("/v1/_tenants", {}, options),
+  users: (query, options) => get("/v1/_users", query, options),
+  user: (subject, query, options) => get(`/v1/_users/${seg(subject)}`, query, options),
+  register: (body, query) => post("/v1/_users", body, { query }),
+  change: (subject, body, query) => patch(`/v1/_users/${seg(subject)}`, body, { query }),
+  remove: (subject, query) => del(`/v1/_users/${seg(subject)}`, query),
+  userTokens: (subject, query, options) => get(`/v1/_users/${seg(subject)}/tokens`, query, options),
+  mint: (subject, body, query) => post(`/v1/_users/${seg(subject)}/tokens`, body, { query }),
+  revoke: (subject, id, query) => del(`/v1/_users/${seg(subject)}/tokens/${seg(id)}`, query),
+  tokenNames: (query, options) => get("/v1/_operatortokendef/names", query, options),
+  token: (body, options) => post("/v1/_operatortokendef", body, options),
+  credential: (body, query, options = {}) => post("/v1/_credentialdef", body, { query, ...options }),
+  rewrap: () => post("/v1/_credentialdef/rewrap"),
+};

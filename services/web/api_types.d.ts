@@ -534,8 +534,42 @@ declare namespace Api {
   interface CheckpointList {
     checkpoints: SignedCheckpointJson[];
   }
-  type CloudEvent = Record<string, any>;
-  type CloudEventAnswer = Record<string, any>;
+  interface CloudEvent {
+    specversion: "1.0";
+    id: string;
+    source: string;
+    type: string;
+    webhook?: string;
+    channel?: string;
+    scopeid?: string;
+    data?: any;
+  }
+  interface CloudEventAnswer {
+    id: string;
+    source: string;
+    delivery_id: string;
+    webhook?: string;
+    channel?: string;
+    pending?: boolean;
+    deduped?: boolean;
+  }
+  interface CloudEventResult {
+    status: "accepted" | "refused";
+    id?: string;
+    source?: string;
+    delivery_id?: string;
+    webhook?: string;
+    channel?: string;
+    pending?: boolean;
+    deduped?: boolean;
+    code?: string;
+    error?: string;
+    retry_after_s?: number;
+  }
+  interface CloudEventResults {
+    results: CloudEventResult[];
+    accepted: number;
+  }
   interface Compacted {
     run_id: string;
     compacted: boolean;
@@ -651,7 +685,8 @@ declare namespace Api {
     scope?: "agent" | "tenant" | "user";
     scope_id?: string;
     value?: string;
-    backend?: "inline";
+    backend?: string;
+    reference?: string;
     expires_at?: string | null;
   }
   interface CredentialRemoved {
@@ -663,15 +698,27 @@ declare namespace Api {
     name: string;
     scope: string;
     backend: string;
+    reference?: string;
     created_at: string;
     updated_at: string;
     scope_id?: string;
     expires_at?: string;
     note?: string;
+    use_count?: number;
+    last_used_at?: string;
+    uses?: CredentialUseRow[];
   }
   interface CredentialRows {
     scope: string;
     credentials: CredentialRow[];
+  }
+  interface CredentialUseRow {
+    purpose: string;
+    agent?: string;
+    user?: string;
+    run_id?: string;
+    count: number;
+    last_used_at: string;
   }
   interface CredentialsRewrapped {
     rewrapped: number;
@@ -933,6 +980,7 @@ declare namespace Api {
     tenant: string;
     subject: string;
     known: boolean;
+    credentials?: SubjectCredential[];
     residue: Residue;
     tier3_residue: Residue;
     errors: string[];
@@ -2183,8 +2231,8 @@ declare namespace Api {
     generated_at: string;
   }
   interface RestoreBody {
+    json?: any;
     include_history?: boolean | null;
-    json?: State | null;
     dry_run?: boolean | null;
     sealed?: boolean | null;
     in_clear?: boolean | null;
@@ -2844,6 +2892,11 @@ declare namespace Api {
     a: ComparedStep | null;
     b: ComparedStep | null;
   }
+  interface SubjectCredential {
+    name: string;
+    scope: string;
+    scope_id: string;
+  }
   interface SubjectKey {
     key_id: string;
     made_at: string | null;
@@ -2858,6 +2911,7 @@ declare namespace Api {
     tenant: string;
     subject: string;
     known: boolean;
+    credentials?: SubjectCredential[];
     residue: Residue;
     tier3_residue: Residue;
     errors: string[];
@@ -3210,7 +3264,18 @@ declare namespace Api {
     pause_requested: number;
     quarantined: number;
   }
-  type WebhookAnswer = Record<string, any>;
+  interface WebhookAnswer {
+    webhook_name: string;
+    delivery_id: string;
+    run_id?: string;
+    channel?: string;
+    pending?: boolean;
+    deduped?: string;
+    agent_id?: string;
+    status?: string;
+    final_text?: string;
+    result?: any;
+  }
   type WebhookBody = any;
   interface WebhookDefOperation {
     op: "create" | "fork" | "get" | "list" | "promote" | "rollback" | "retire";
@@ -3246,6 +3311,15 @@ declare namespace Api {
     position?: string;
     source_position?: string;
     count?: number;
+  }
+  interface WebhookRefusal {
+    error: string;
+    detail?: string;
+    secret_env?: string;
+    webhook_name?: string;
+    delivery_id?: string;
+    run_id?: string;
+    code: string;
   }
   interface WebhookReplay {
     delivery_id: string;
@@ -3447,8 +3521,8 @@ declare namespace Api {
     | ["GET", `/v1/_webhookdef/names`, DefinitionNames, any]
     | ["POST", `/v1/_webhooks/${string}`, WebhookAnswer, WebhookBody]
     | ["GET", `/v1/_webhooks/${string}/recent-deliveries`, WebhookDeliveries, any]
-    | ["POST", `/v1/_webhooks/${string}/replay`, WebhookReplayed, WebhookReplay]
-    | ["POST", `/v1/_webhooks/${string}/test`, WebhookReport, WebhookBody]
+    | ["POST", `/v1/_webhooks/${string}/replay`, WebhookReplayed | WebhookAnswer, WebhookReplay]
+    | ["POST", `/v1/_webhooks/${string}/test`, WebhookReport | WebhookAnswer, WebhookBody]
     | ["POST", `/v1/_webhooks/${string}/${string}`, WebhookAnswer, WebhookBody]
     | ["GET", `/v1/_webhooks/${string}/${string}/recent-deliveries`, WebhookDeliveries, any]
     | ["POST", `/v1/_webhooks/${string}/${string}/replay`, WebhookReplayed, WebhookReplay]
@@ -3459,7 +3533,7 @@ declare namespace Api {
     | ["GET", `/v1/client-tools`, null, any]
     | ["GET", `/v1/config`, ConfigView, any]
     | ["GET", `/v1/docs`, string, any]
-    | ["POST", `/v1/events`, CloudEventAnswer, CloudEvent]
+    | ["POST", `/v1/events`, CloudEventAnswer | CloudEventResults, CloudEvent]
     | ["GET", `/v1/events`, EventList, any]
     | ["GET", `/v1/events/${string}/${string}/${string}`, EventRecord, any]
     | ["POST", `/v1/hooks`, HookCreated, HookBody]

@@ -19,6 +19,7 @@ export const PAGES = [
   { path: "/webhooks", title: "Webhooks", icon: "webhook", group: "Build", scope: "substrate:tenant", load: () => import("./pages/webhooks.js") },
   { path: "/memory", title: "Memory", icon: "database", group: "Build", scope: "tenant:read", load: () => import("./pages/memory.js") },
   { path: "/operations", title: "Operations", icon: "server", group: "Operate", scope: "tenant:read", load: () => import("./pages/operations.js") },
+  { path: "/access", title: "Access", icon: "users", group: "Operate", scope: "substrate:tenant", load: () => import("./pages/access.js") },
 
   { path: "/runs/:run/compare/:other", title: "Compare runs", hidden: true, scope: "runs:read", load: () => import("./pages/compare.js") },
   { path: "/runs/:run/*view", title: "Run", hidden: true, scope: "runs:read", load: () => import("./pages/run.js") },
@@ -30,5 +31,6 @@ export const PAGES = [
   { path: "/log/*rest", title: "Log", hidden: true, scope: "substrate:admin", load: () => import("./pages/log.js") },
   { path: "/entities", title: "Families", hidden: true, scope: "substrate:tenant", load: () => import("./pages/entities.js") },
   { path: "/entities/:family", title: "Families", hidden: true, scope: "substrate:tenant", load: () => import("./pages/entities.js") },
+  { path: "/access/*rest", title: "Access", hidden: true, scope: "substrate:tenant", load: () => import("./pages/access.js") },
   { path: "/operations/*rest", title: "Operations", hidden: true, scope: "tenant:read", load: () => import("./pages/operations.js") },
 ];

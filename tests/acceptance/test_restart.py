@@ -6,9 +6,12 @@ from tests.acceptance.installation import START_TIMEOUT_S, Installation
 
 pytestmark = pytest.mark.stack
 
+ALL = "500"
+"""More runs than all tests on this stack make."""
+
 
 def test_after_down_and_up_everything_is_still_there(stack: Installation, reviewed: str) -> None:
-    before = stack.loomlog("runs", "ls", "--limit", "100", "--json").json
+    before = stack.loomlog("runs", "ls", "--limit", ALL, "--json").json
     replayed = stack.loomlog("replay", reviewed, "--json").json
     assert "Stopped in" in stack.loomlog("down").out
     assert "Nothing runs in" in stack.loomlog("status", code=3).out
@@ -23,6 +26,6 @@ def test_after_down_and_up_everything_is_still_there(stack: Installation, review
     stack.loomlog("status", code=3)
 
     assert "Ready after" in stack.up().out
-    after = stack.loomlog("runs", "ls", "--limit", "100", "--json").json
+    after = stack.loomlog("runs", "ls", "--limit", ALL, "--json").json
     assert after["runs"][1:] == before["runs"], "one run more, and the others as they were"
     assert stack.loomlog("replay", reviewed, "--json").json == replayed

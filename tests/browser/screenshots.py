@@ -52,6 +52,8 @@ PICTURES: Mapping[str, str] = {
     "webhooks": "/webhooks/triage",
     "memory": "/memory/user/mia?key=orders%2F4711",
     "operations": "/operations/limits",
+    "user": "/access/users/mia",
+    "tokens": "/access/tokens",
 }
 """File name -> address. The answer that streams is first: an api keeps it half a minute for those who come later."""
 
@@ -77,6 +79,8 @@ SHOWN: Mapping[str, str] = {
     "webhooks": "not proven",
     "memory": "DE-88",
     "operations": "above the soft limit",
+    "user": "till",
+    "tokens": "nightly-import",
 }
 """What a page says once it has its data."""
 

@@ -77,6 +77,7 @@ def open_shop(site: Site, model: ScriptedModel) -> Shop:
     caller = site.client(ADMIN)
     write_scripts(model)
     name_clerk(caller)
+    admit(caller)
     remember(caller)
     why = caller.finish(WHY, user_id="mia", metadata={"ticket": "4711"})
     fork = fork_of(caller, why, model)
@@ -196,6 +197,23 @@ def name_clerk(caller: Caller) -> None:
             "promote": False,
         },
     )
+
+
+def admit(caller: Caller) -> None:
+    """Register the staff, give one of them tokens, and store what the import needs."""
+    for subject, name, mode in (("mia", "Mia Larsen", "tenant"), ("tom", "Tom Okafor", "isolated")):
+        caller.ask("POST", "/v1/_users", json={"subject": subject, "display_name": name, "access_mode": mode})
+    for name in ("till", "laptop"):
+        made = caller.ask("POST", "/v1/_users/mia/tokens", json={"name": name})
+    caller.ask("DELETE", f"/v1/_users/mia/tokens/{made['def_id']}")
+    scopes = ["runs:create", "runs:read"]
+    for tenant, name in (("acme", "nightly-import"), ("acme", "website"), ("globex", "website")):
+        body = {"op": "create", "name": name, "tenant_id": tenant, "scopes": scopes}
+        caller.ask("POST", "/v1/_operatortokendef", json=body)
+    caller.ask("POST", "/v1/_operatortokendef", json={"op": "rotate", "name": "nightly-import"})
+    for name, ends in (("LUMEN_API_KEY", "2027-01-31T00:00:00Z"), ("PARCEL_TOKEN", None)):
+        body = {"op": "create", "name": name, "value": "planted", **({"expires_at": ends} if ends else {})}
+        caller.ask("POST", "/v1/_credentialdef", json=body)
 
 
 def remember(caller: Caller) -> None:

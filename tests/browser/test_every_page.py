@@ -39,6 +39,7 @@ PAGES = (
         for tab in ("pause", "limits", "routing", "snapshots", "erasure", "acts", "health", "configuration")
     ),
     "/operations/hooks",
+    *(f"/access/{tab}" for tab in ("users", "users/mia", "tokens", "credentials")),
     "/entities/counter",
 )
 

@@ -12,7 +12,7 @@ import pytest
 from loomlog.connectors.http.signed_callbacks import standard_headers
 from loomlog.connectors.protocols import ConsumerRecord
 from loomlog.schemas.codec import local_codec
-from loomlog.services.runtime.ingress.records import read_record
+from loomlog.services.families.webhook.ingress_records import read_record
 
 PAGE = (Path(__file__).parents[2] / "docs" / "HOWTO.md").read_text(encoding="utf-8")
 BODY = b'{"run_id": "r_1"}'

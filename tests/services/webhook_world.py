@@ -39,10 +39,10 @@ from loomlog.services.families.identity.credentials import CredentialReader
 from loomlog.services.families.identity.services import IdentityOptions
 from loomlog.services.families.webhook.definition import WebhookDefinitions
 from loomlog.services.families.webhook.deliveries import DeliveryRows
+from loomlog.services.families.webhook.delivery_builder import DeliveryBuilder
 from loomlog.services.families.webhook.ingress import WebhookOptions
+from loomlog.services.families.webhook.ingress_reader import IngressReader
 from loomlog.services.runtime.content.encryption import ContentEncryption
-from loomlog.services.runtime.ingress.deliveries import DeliveryBuilder
-from loomlog.services.runtime.ingress.reader import IngressReader
 from loomlog.services.stream.dead_letters import DeadLetters
 from tests.services.api.serving import Served, served
 from tests.services.application.owner import NOW_MS, PARTITIONS

@@ -103,6 +103,9 @@ class Wire:
         await self.round_trip(f"end of {topic}/{partition}")
         return len(self.log.records(topic, partition))
 
+    async def end_offsets(self, topic: str, partitions: int) -> Mapping[int, int]:
+        return {partition: await self.end_offset(topic, partition) for partition in range(partitions)}
+
     async def beginning_offset(self, topic: str, partition: int) -> int:
         await self.round_trip(f"beginning of {topic}/{partition}")
         return 0

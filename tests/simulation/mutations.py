@@ -36,8 +36,8 @@ from loomlog.services.families.memory.store import Change, MemoryStore
 from loomlog.services.families.schedule import decide as schedule_rules
 from loomlog.services.families.schedule import instants
 from loomlog.services.families.schedule import state as schedule_state
+from loomlog.services.families.webhook.ingress_reader import IngressReader
 from loomlog.services.families.webhook.state import Webhook
-from loomlog.services.runtime.ingress.reader import IngressReader
 from loomlog.services.runtime.run import wait_reports
 from loomlog.services.runtime.run.command_handler import RunCommandHandler
 from loomlog.services.runtime.run.run_end_actions import RunEndActions

@@ -41,10 +41,10 @@ from loomlog.services.families.schedule import FAMILY as SCHEDULE
 from loomlog.services.families.webhook import FAMILY as WEBHOOK
 from loomlog.services.families.webhook.definition import WebhookDefinition
 from loomlog.services.families.webhook.deliveries import DeliveryRows
+from loomlog.services.families.webhook.delivery_builder import DeliveryBuilder
+from loomlog.services.families.webhook.ingress_reader import IngressReader
 from loomlog.services.runtime.clock import CheckedClock
 from loomlog.services.runtime.content.encryption import PLAINTEXT
-from loomlog.services.runtime.ingress.deliveries import DeliveryBuilder
-from loomlog.services.runtime.ingress.reader import IngressReader
 from loomlog.services.runtime.run.end_hooks import RunEndHooks
 from loomlog.services.runtime.run.family import RunFamily
 from loomlog.services.runtime.run.run_end_actions import RunEndActions

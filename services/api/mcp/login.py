@@ -27,8 +27,8 @@ from loomlog.services.api.responses import json_response
 from loomlog.services.api.service import Service
 from loomlog.services.api.ui_session import has_token, identify, is_https
 from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.mcp_logins import CALLBACK_PATH, CLIENT_PATH, CONSENT_PATH, PATH, AskedConsent
 from loomlog.services.core.refusals import Refused
-from loomlog.services.families.mcp.grants import CALLBACK_PATH, CLIENT_PATH, CONSENT_PATH, PATH, AskedConsent
 
 COOKIE = "loomlog_mcp_oauth"
 COOKIE_BYTES = 32
@@ -50,7 +50,7 @@ async def ask_consent(service: Service, caller: Caller, request: Request) -> Res
     await _require_same_person(service, request, asked)
     secret = request.cookies.get(COOKIE, "").partition(".")[0]
     if secret and go and hmac.compare_digest(_digest(secret, state), go.encode("utf-8", "replace").decode("latin-1")):
-        response: Response = RedirectResponse(asked.pending.url, status_code=302, headers=HEADERS)
+        response: Response = RedirectResponse(asked.url, status_code=302, headers=HEADERS)
         _set_cookie(response, request, f"{secret}.{_digest(secret, state)}")
         return response
     secret = secrets.token_urlsafe(COOKIE_BYTES)
@@ -67,8 +67,8 @@ async def finish_consent(service: Service, caller: Caller, request: Request) -> 
         raise Refused(
             "cross_site_refused", "access was not asked for in this browser: open the address of the login here"
         )
-    place = await service.application.mcp_logins.finish_login(query)
-    text = f"<p>Agents may use <b>{escape(place.server)}</b> now. You may close this page.</p>"
+    server = await service.application.mcp_logins.finish_login(query)
+    text = f"<p>Agents may use <b>{escape(server)}</b> now. You may close this page.</p>"
     response = _page("Access granted", text)
     response.delete_cookie(COOKIE, path=PATH)
     return response
@@ -89,23 +89,22 @@ async def _require_same_person(service: Service, request: Request, asked: AskedC
         caller = await identify(service, request)
     except Refused:
         return
-    if caller.tenant != asked.place.tenant:
+    if caller.tenant != asked.tenant:
         raise Refused(
             "insufficient_scope", "this access is asked for by another tenant than the one you are signed in to"
         )
 
 
 def _describe(asked: AskedConsent, state: str, go: str) -> str:
-    place, pending = asked.place, asked.pending
-    whose = "all agents of the tenant" if place.scope == "tenant" else f"agents that work for {place.scope_id}"
+    whose = f"agents that work for {asked.user}" if asked.user else "all agents of the tenant"
     link = f"{CONSENT_PATH}?{urlencode({'state': state, 'go': go})}"
-    scopes = f" with <b>{escape(pending.scope)}</b>" if pending.scope else ""
-    subject, tenant = escape(pending.subject or "the operator"), escape(place.tenant or "default")
+    scopes = f" with <b>{escape(asked.scopes)}</b>" if asked.scopes else ""
+    subject, tenant = escape(asked.subject or "the operator"), escape(asked.tenant or "default")
     return (
         f"<p><b>{subject}</b> of the tenant <b>{tenant}</b> "
-        f"asks for access to <b>{escape(pending.resource)}</b>{scopes}. With what you grant there, "
+        f"asks for access to <b>{escape(asked.resource)}</b>{scopes}. With what you grant there, "
         f"<b>{escape(whose)}</b> act in your name.</p><p>Did you not begin this yourself? Close this page.</p>"
-        f'<p><a href="{escape(link)}">Go on to {escape(urlsplit(pending.issuer).netloc)}</a></p>'
+        f'<p><a href="{escape(link)}">Go on to {escape(urlsplit(asked.issuer).netloc)}</a></p>'
     )
 
 

@@ -20,10 +20,10 @@ from loomlog.services.api.mcp import agent_operations, state_file_operations
 from loomlog.services.api.mcp.calls import CallUnderWay, current_call
 from loomlog.services.api.mcp.questions import Question, response_of
 from loomlog.services.application import limits
-from loomlog.services.application.answers.runs import Batch, SpawnResult
+from loomlog.services.application.answers.runs import SpawnResult
 from loomlog.services.application.application import Application
 from loomlog.services.application.bodies.fields import model_fields
-from loomlog.services.application.bodies.models import AgentName, BatchBody, RunBody, to_run_request
+from loomlog.services.application.bodies.models import AgentName, RunBody, to_run_request
 from loomlog.services.application.errors import bad_request
 from loomlog.services.application.request_context import current_request
 from loomlog.services.application.runs.batch import OutcomeBuilder, SpawnOutcome, outcome_json
@@ -102,15 +102,6 @@ SPAWN_RUN = Operation(
     effect=Effect.WAIT,
     mcp=(McpTool(tool="spawn_run"),),
 )
-SPAWN_RUNS = Operation(
-    name="run.spawn_many",
-    summary="Start up to 32 runs at once and wait for all of them; the answers have the order of the requests.",
-    input=model_fields(BatchBody),
-    output=Batch,
-    access=own_data(RUNS_CREATE),
-    effect=Effect.WAIT,
-    mcp=(McpTool(tool="spawn_runs"),),
-)
 STREAM_USER_RUN_STATES = Operation(
     name="run.states_of_user",
     summary="Wait for runs of a user to start or end, and return these changes.",
@@ -131,7 +122,6 @@ HELP = Operation(
 )
 OPERATIONS: tuple[AnyOperation, ...] = (
     SPAWN_RUN,
-    SPAWN_RUNS,
     STREAM_USER_RUN_STATES,
     HELP,
     *agent_operations.OPERATIONS,
@@ -194,7 +184,6 @@ class McpOperations:
         """Return the handlers by their operations."""
         return {
             SPAWN_RUN: self.spawn,
-            SPAWN_RUNS: self.spawn_many,
             STREAM_USER_RUN_STATES: self.run_states,
             HELP: self.help,
         }
@@ -239,18 +228,6 @@ class McpOperations:
                 under_way.open_questions = await open_questions(self._application, caller, outcome.run_id)
                 if under_way.open_questions:
                     return
-
-    async def spawn_many(self, call: Call[BatchBody]) -> Answer[Batch]:
-        """Start runs and wait for all of them."""
-        body, batches = call.input, self._application.batches
-        requests = [to_run_request(one, idempotency_key="", traceparent="") for one in body.spawns]
-        key = current_request.get().idempotency_key
-        if body.mode == "detach":
-            outcomes = await batches.detach(call.principal, requests, key=key)
-        else:
-            outcomes = await batches.join(call.principal, requests, key=key, timeout_ms=body.timeout_ms or 0)
-        spawned = sum(bool(outcome.run_id) for outcome in outcomes)
-        return Answer(value={"results": [outcome_json(one) for one in outcomes], "spawned": spawned})
 
     async def run_states(self, call: Call[RunStatesOfUser]) -> Answer[RunStatesSeen]:
         """Return the changes that follow, as many as are asked for or come in time."""

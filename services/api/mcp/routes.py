@@ -9,7 +9,7 @@ from loomlog.services.api.mcp.messages import HANDSHAKE_REVISIONS, STATELESS_REV
 from loomlog.services.api.request_shares import Takes
 from loomlog.services.api.route import NamedSchema, QueryParameter, Route, Tag
 from loomlog.services.core.access.rules import ANY_CALLER, PUBLIC
-from loomlog.services.families.mcp.grants import CALLBACK_PATH, CLIENT_PATH, CONSENT_PATH
+from loomlog.services.core.mcp_logins import CALLBACK_PATH, CLIENT_PATH, CONSENT_PATH
 
 TAG = Tag(name="MCP", description="The Model Context Protocol, for assistants and editors.")
 PATH = authorization.MCP_PATH

@@ -23,6 +23,7 @@ import orjson
 
 from loomlog.connectors.crypto.content_encryption import has_tokens
 from loomlog.connectors.errors import ConnectorError, UnknownOutcome
+from loomlog.connectors.storage.stored_credentials import CredentialKey
 from loomlog.projections.erasures import ErasureRow
 from loomlog.projections.run_queries import RunFilter
 from loomlog.projections.runs import RunRow
@@ -48,8 +49,9 @@ from loomlog.services.application.runs.requests import sanitize_reason
 from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN, TENANT
-from loomlog.services.core.refusals import Refused
+from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.core.subjects import Erasure
+from loomlog.services.families.identity.credential_removal import CredentialRemoval
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
 from loomlog.services.stream.global_tables.global_table import PARTITION
 
@@ -114,6 +116,8 @@ class ErasureFindings:
     entities: EntityReferences | None = None
     """Events of other families that refer to keys of the subject; None where there are no families."""
     memory: MemoryFindings = field(default_factory=MemoryFindings)
+    credentials: Sequence[CredentialKey] | None = None
+    """Stored credentials of the subject; None where there are none to look for."""
     clear_blobs: dict[str, BlobRef] = field(default_factory=dict)
     """Payloads in plaintext, by hash."""
     root_run_ids: set[str] = field(default_factory=set)
@@ -151,7 +155,12 @@ class ErasureReport:
         """Whether anything of the subject was ever stored here."""
         findings = self.findings
         return bool(
-            self.keys or self.erasures or self.row_erasures or findings.runs or any(findings.memory.counts.values())
+            self.keys
+            or self.erasures
+            or self.row_erasures
+            or findings.runs
+            or findings.credentials
+            or any(findings.memory.counts.values())
         )
 
 
@@ -172,6 +181,7 @@ class ErasureResult:
     positions: tuple[str, ...]
     are_rows_deleted: bool = False
     blobs_deleted: int = 0
+    credentials_deleted: int | None = None
     errors: tuple[str, ...] = ()
     """What could not be deleted yet; the erasure is to be repeated."""
 
@@ -197,8 +207,10 @@ class SubjectErasure:
         memory: MemoryContent | None = None,
         rows: RowErasure | None = None,
         receipts: ErasureReceipts | None = None,
+        credentials: CredentialRemoval | None = None,
     ) -> None:
         """`rows` None: rows stay, with what their keys encrypt."""
+        self._credentials = credentials
         self._rows = rows
         self.receipts = receipts or ErasureReceipts(None)
         self._entities = entities
@@ -243,6 +255,8 @@ class SubjectErasure:
             findings.memory = await self._memory.find(tenant, user, key_ids, findings.root_run_ids)
             findings.truncated = findings.truncated or findings.memory.truncated
             findings.errors += findings.memory.errors
+        if self._credentials is not None:
+            findings.credentials = sorted(self._credentials.of_subject(tenant, _user_of(subject)))
         return ErasureReport(
             tenant=tenant,
             subject=subject,
@@ -315,6 +329,8 @@ class SubjectErasure:
                 reason=reason,
             )
             positions += [rows.position] if rows.position else []
+        errors = list(rows.errors)
+        credentials_deleted = await self._erase_credentials(tenant, subject, erasure_id, caller.subject, errors)
         return ErasureResult(
             report_before=before,
             erasure_id=erasure_id,
@@ -327,8 +343,21 @@ class SubjectErasure:
             positions=tuple(positions),
             are_rows_deleted=rows.are_deleted,
             blobs_deleted=rows.blobs_deleted,
-            errors=rows.errors,
+            credentials_deleted=credentials_deleted,
+            errors=tuple(errors),
         )
+
+    async def _erase_credentials(
+        self, tenant: str, subject: str, erasure_id: str, by: str, errors: list[str]
+    ) -> int | None:
+        """Return how many were removed; what fails is in `errors`."""
+        if self._credentials is None:
+            return None
+        try:
+            return await self._credentials.erase_subject(tenant, _user_of(subject), erasure_id=erasure_id, by=by)
+        except (Refused, Unavailable, ConnectorError) as error:
+            errors.append(f"the stored credentials of the subject were not all removed: {error}")
+            return 0
 
     async def rewrap_keys(self, caller: Caller) -> list[str]:
         """Wrap every data key under the current key-encryption key; returns the positions of those that were under

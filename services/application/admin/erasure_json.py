@@ -41,11 +41,13 @@ def report_json(erasure_report: ErasureReport) -> SubjectReport:
         "frames": examined.frames_encrypted,
         "blobs": examined.blobs_encrypted,
         **_entity_counts(erasure_report),
+        **({} if examined.credentials is None else {"credentials": len(examined.credentials)}),
         **examined.memory.counts,
         **_memory_planes(examined.memory.counts),
     }
     total = examined.frames_encrypted + examined.blobs_encrypted
     total += 0 if examined.entities is None else examined.entities.events
+    total += len(examined.credentials or ())
     total += sum(examined.memory.counts.get(name, 0) for name in OF_INDEX.values())
     return {
         **_result_json(erasure_report),
@@ -70,7 +72,7 @@ def _result_json(erasure_report: ErasureReport) -> ErasureExamination:
         "truncated": examined.truncated,
         **_readable_counts(erasure_report),
     }
-    return {
+    result: ErasureExamination = {
         "tenant": erasure_report.tenant,
         "subject": erasure_report.subject,
         "known": erasure_report.is_known,
@@ -79,6 +81,11 @@ def _result_json(erasure_report: ErasureReport) -> ErasureExamination:
         "errors": examined.errors,
         "notes": list(NOT_EXAMINED),
     }
+    if examined.credentials is not None:
+        result["credentials"] = [
+            {"name": one.name, "scope": one.scope, "scope_id": one.scope_id} for one in examined.credentials
+        ]
+    return result
 
 
 def preview_json(erasure_report: ErasureReport) -> ErasureResult:
@@ -95,6 +102,7 @@ def erased_json(erased: Erased, receipts: ErasureReceipts) -> ErasureResult:
         "blobs": before.findings.blobs_encrypted + erased.blobs_deleted,
         **({"chats": len(before.findings.sessions)} if erased.are_rows_deleted else {}),
         **_entity_counts(before),
+        **({} if erased.credentials_deleted is None else {"credentials": erased.credentials_deleted}),
         **erased.memory.counts,
         **_memory_planes(erased.memory.counts),
     }
@@ -121,7 +129,7 @@ def erased_json(erased: Erased, receipts: ErasureReceipts) -> ErasureResult:
 
 def _erasure_result(erasure_report: ErasureReport, *, deleted: dict[str, int]) -> ErasureResult:
     examined = _result_json(erasure_report)
-    return {
+    result: ErasureResult = {
         "tenant": examined["tenant"],
         "subject": examined["subject"],
         "known": examined["known"],
@@ -133,6 +141,9 @@ def _erasure_result(erasure_report: ErasureReport, *, deleted: dict[str, int]) -
         "deleted": deleted,
         "retained": _retained_json(erasure_report),
     }
+    if "credentials" in examined:
+        result["credentials"] = examined["credentials"]
+    return result
 
 
 def _in_clear_json(erasure_report: ErasureReport) -> UncoveredContent:

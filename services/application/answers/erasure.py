@@ -60,12 +60,21 @@ class Residue(ReadableCounts):
     truncated: bool
 
 
+class SubjectCredential(TypedDict):
+    """A stored credential of a subject, which an erasure removes; of `(tenant)` also those of its agents."""
+
+    name: str
+    scope: str
+    scope_id: str
+
+
 class ErasureExamination(TypedDict):
     """What was examined of a subject."""
 
     tenant: str
     subject: str
     known: bool
+    credentials: NotRequired[list[SubjectCredential]]
     residue: Residue
     tier3_residue: Residue
     errors: list[str]

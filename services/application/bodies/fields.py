@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from loomlog.services.application.bodies.models import Body
 from loomlog.services.application.bodies.problems import describe_problems
+from loomlog.services.core.operation_input import written_out
 from loomlog.services.core.operations import Fields
 
 BodyT = TypeVar("BodyT", bound=Body)
@@ -24,4 +25,6 @@ def model_fields(model: type[BodyT]) -> Fields[BodyT]:
         except ValidationError as error:
             raise ValueError(describe_problems(error, model)) from error
 
-    return Fields(schema=model.model_json_schema(), parse=parse)
+    whole = model.model_json_schema()
+    parts = {f"#/$defs/{name}": part for name, part in whole.pop("$defs", {}).items()}
+    return Fields(schema=written_out(whole, parts), parse=parse, model=model)

@@ -14,7 +14,6 @@ from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, TypeAda
 from loomlog.connectors.definitions.triggers import HOOKS_MAX
 from loomlog.schemas.generated.values import Compaction, ContentBlock, Sampling, Segment
 from loomlog.services.application import limits
-from loomlog.services.application.answers.state_files import State
 from loomlog.services.application.runs.forks import INTEGER_FIELDS, ForkRequest
 from loomlog.services.application.runs.requests import BEARER_TOKEN, CREDENTIAL_NAME, RunRequest
 from loomlog.services.core.run.limits import (
@@ -274,7 +273,7 @@ class VerifyBody(Body):
 class LimitBody(Body):
     """Limits of an account for a calendar month in UTC; an absent value is no limit."""
 
-    scope: Literal["operator", "tenant", "user"]
+    scope: Literal["operator", "tenant", "user"] = Field(description="Whose account it is.")
     tenant_id: str | None = Field(None, max_length=limits.NAME_BYTES_MAX, description="The caller's if absent.")
     scope_id: str | None = Field(None, max_length=limits.NAME_BYTES_MAX, description="The user; empty for a tenant.")
     soft_limit: int | None = Field(
@@ -284,22 +283,6 @@ class LimitBody(Body):
     soft_limit_micros: int | None = Field(None, ge=0, le=AMOUNT_MAX, description="Millionths of the currency.")
     hard_limit_micros: int | None = Field(None, ge=0, le=AMOUNT_MAX, description="The same; never exceeded.")
     strict: bool | None = Field(None, description="hard_limit is never exceeded: the worst case of a call must fit.")
-
-
-class RestoreBody(Body):
-    """Options for restoring a snapshot."""
-
-    include_history: bool | None = Field(None, description="No effect: everything in the file is restored.")
-    document: Annotated[dict[str, Any], DescribedBy(State)] | None = Field(
-        None, alias="json", description="An exported document to restore instead."
-    )
-    dry_run: bool | None = Field(None, description="Only check it and count what would be added.")
-    sealed: bool | None = Field(
-        None, description="Also restore live runs whose keys are missing; they end as cancelled."
-    )
-    in_clear: bool | None = Field(
-        None, description="Also restore plaintext content where content is encrypted; it stays readable."
-    )
 
 
 def to_run_request(body: MessageBody, *, idempotency_key: str, traceparent: str) -> RunRequest:

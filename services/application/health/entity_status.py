@@ -31,7 +31,7 @@ async def entity_status(
     progress = await read_progress(reader)
     quarantined = await count_quarantined(reader)
     rows = await list_quarantined(reader, LISTED_MAX) if quarantined else []
-    ends = {number: await ranges.end_offset(topic, number) for number in range(partitions)}
+    ends = await ranges.end_offsets(topic, partitions)
     return EntityStatus(
         lag=lag_json(progress, topic, ends, now_s=now_s), quarantined=quarantined, first_quarantined=rows
     )

@@ -23,7 +23,7 @@ class AggregateHandlers:
         """Return the handlers by their operations."""
         return {api.SHOW: self.show, api.REPAIR: self.repair}
 
-    async def show(self, call: Call[api.AggregateNamed]) -> Answer[FoldedAggregate]:
+    async def show(self, call: Call[api.LoggedAggregateNamed]) -> Answer[FoldedAggregate]:
         """Return what is known of an aggregate."""
         view = await self._application.repairs.show(call.input.aggregate)
         return Answer(

@@ -20,7 +20,7 @@ BODY_BYTES_MAX = 2 * 1024 * 1024
 Name = Annotated[str, Meta(max_length=2 * limits.NAME_BYTES_MAX, description="Its full id: <family>:<tenant>/<name>.")]
 
 
-class AggregateNamed(Input, frozen=True, kw_only=True):
+class LoggedAggregateNamed(Input, frozen=True, kw_only=True):
     aggregate: Name = ""
 
 
@@ -36,7 +36,7 @@ class AggregateRepair(Input, frozen=True, kw_only=True):
 SHOW = Operation(
     name="aggregate.show",
     summary="Show an aggregate as far as it can be folded, and why it is quarantined.",
-    input=AggregateNamed,
+    input=LoggedAggregateNamed,
     output=FoldedAggregate,
     access=requires(ADMIN),
     effect=Effect.READ,

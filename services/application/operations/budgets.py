@@ -77,9 +77,7 @@ SET = Operation(
             route=f"PUT {LIMITS}",
             id="set_limit",
             takes_tenant=False,
-            body_name="LimitBody",
             body_bytes_max=BODY_BYTES_MAX,
-            example={"scope": "user", "scope_id": "ada", "soft_limit": 800_000, "hard_limit": 1_000_000},
         ),
     ),
 )

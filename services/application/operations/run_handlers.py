@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from loomlog.projections.run_queries import COUNT_MAX, RunFilter
 from loomlog.schemas.records import replace
 from loomlog.services.application.answers import runs as answers
+from loomlog.services.application.bodies.models import BatchBody, to_run_request
 from loomlog.services.application.errors import bad_request
 from loomlog.services.application.operations import runs as api
 from loomlog.services.application.queries.json_types import Run
@@ -20,6 +21,8 @@ from loomlog.services.application.queries.run_filters import (
     part_of_id,
 )
 from loomlog.services.application.queries.run_json import run_json
+from loomlog.services.application.request_context import current_request
+from loomlog.services.application.runs.batch import outcome_json
 from loomlog.services.application.runs.compactions import NOOP
 from loomlog.services.application.runs.requests import check_user_id
 from loomlog.services.core.access.decide import Caller
@@ -58,6 +61,7 @@ class RunHandlers:
             api.QUARANTINE: self.quarantine,
             api.RELEASE: self.release,
             api.APPLY_TO_MANY: self.apply_to_many,
+            api.SPAWN_MANY: self.spawn_many,
         }
 
     # --- reads -------------------------------------------------------------------------------------------------------
@@ -248,6 +252,19 @@ class RunHandlers:
             "more": preview.has_more,
             "runs": [run_json(row, self._application.barrier.topic) for row in preview.first],
         }
+
+    async def spawn_many(self, call: Call[BatchBody]) -> Answer[answers.Batch]:
+        body, batches, request = call.input, self._application.batches, current_request.get()
+        runs = [to_run_request(one, idempotency_key="", traceparent=request.traceparent) for one in body.spawns]
+        if body.mode == "detach":
+            outcomes = await batches.detach(call.principal, runs, key=request.idempotency_key)
+        else:
+            outcomes = await batches.join(
+                call.principal, runs, key=request.idempotency_key, timeout_ms=body.timeout_ms or 0
+            )
+        spawned = sum(bool(outcome.run_id) for outcome in outcomes)
+        answer: answers.Batch = {"results": [outcome_json(one) for one in outcomes], "spawned": spawned}
+        return Answer(value=answer, positions=tuple(one.position for one in outcomes if one.position))
 
 
 def run_filter(asked: api.RunFilterFields) -> RunFilter:

@@ -10,6 +10,7 @@ from msgspec import Meta
 from loomlog.services.application import limits
 from loomlog.services.application.answers.runs import (
     AgentList,
+    Batch,
     BulkAction,
     CallResolved,
     Cancelled,
@@ -23,6 +24,8 @@ from loomlog.services.application.answers.runs import (
     RunList,
     TurnCancelled,
 )
+from loomlog.services.application.bodies.fields import model_fields
+from loomlog.services.application.bodies.models import BatchBody
 from loomlog.services.application.operations.fields import (
     EXAMPLE_OF_REASON,
     QUERY_CHARACTERS_MAX,
@@ -492,6 +495,28 @@ APPLY_TO_MANY = Operation(
         ),
     ),
 )
+SPAWN_MANY = Operation(
+    name="run.spawn_many",
+    summary=f"Start up to {limits.BATCH_SPAWNS_MAX} runs; join waits for them (200), detach answers with ids (202).",
+    input=model_fields(BatchBody),
+    output=Batch,
+    access=own_data(RUNS_CREATE),
+    effect=Effect.WAIT,
+    tag=BATCHES,
+    unavailable_code="log_unavailable",
+    http=(
+        Http(
+            route="POST /v1/runs:batch",
+            id="start_batch",
+            takes_tenant=False,
+            alternative_status=202,
+            takes_alternative=lambda fields: fields.get("mode") == "detach",
+            body_bytes_max=limits.BATCH_BYTES_MAX,
+            recognises_key=True,
+        ),
+    ),
+    mcp=(McpTool(tool="spawn_runs"),),
+)
 RUN_OPERATIONS: tuple[AnyOperation, ...] = (
     GET_BY_HANDLE,
     LIST,
@@ -509,4 +534,5 @@ RUN_OPERATIONS: tuple[AnyOperation, ...] = (
     QUARANTINE,
     RELEASE,
     APPLY_TO_MANY,
+    SPAWN_MANY,
 )

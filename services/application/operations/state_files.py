@@ -3,12 +3,12 @@
 Before: services/application/operations/__init__.py. After: state_file_handlers.py carries them out.
 """
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta
 
 from loomlog.services.application import limits
-from loomlog.services.application.answers.state_files import StateFileList
+from loomlog.services.application.answers.state_files import Restored, StateFileList
 from loomlog.services.application.queries.json_types import StateFile
 from loomlog.services.core.access.rules import requires
 from loomlog.services.core.access.scopes import ADMIN
@@ -48,6 +48,24 @@ class StateFileCreate(Input, frozen=True, kw_only=True):
 
 class StateFileNamed(Input, frozen=True, kw_only=True):
     snapshot_id: Annotated[str, Meta(description="Id of the state file.")]
+
+
+class StateFileRestore(Input, frozen=True, kw_only=True):
+    """A stored state file, or the content of one, and how it is restored."""
+
+    snapshot_id: Annotated[str, Meta(description="Id of the stored state file; empty: the document alone.")] = ""
+    document: Annotated[Any, Meta(description="An exported document to restore instead: an object, or its text.")] = (
+        None
+    )
+    include_history: Annotated[bool | None, Meta(description="No effect: everything in the file is restored.")] = None
+    dry_run: Annotated[bool | None, Meta(description="Only check it and count what would be added.")] = None
+    sealed: Annotated[
+        bool | None, Meta(description="Also restore live runs whose keys are missing; they end as cancelled.")
+    ] = None
+    in_clear: Annotated[
+        bool | None,
+        Meta(description="Also restore plaintext content where content is encrypted; it stays readable."),
+    ] = None
 
 
 CREATE = Operation(
@@ -97,4 +115,28 @@ DELETE = Operation(
     http=(Http(route=f"DELETE {STATE_FILES}/{{snapshot_id}}", id="remove_snapshot", takes_tenant=False, status=204),),
     mcp=(McpTool(tool="delete_snapshot"),),
 )
-STATE_FILE_OPERATIONS: tuple[AnyOperation, ...] = (CREATE, LIST, DELETE)
+RESTORE = Operation(
+    name="state_file.restore",
+    summary="Restore a stored state file, or one that is given. What exists already is not changed.",
+    input=StateFileRestore,
+    output=Restored,
+    access=requires(ADMIN),
+    effect=Effect.WAIT,
+    tag=TAG,
+    unavailable_code="blobs_unavailable",
+    secret_fields=("document",),
+    http=(
+        Http(
+            route=f"POST {STATE_FILES}/{{snapshot_id}}/restore",
+            id="restore_snapshot",
+            takes_tenant=False,
+            names={"document": "json"},
+            body_optional=True,
+            body_bytes_max=0,
+            body_name="RestoreBody",
+            example={"dry_run": True},
+        ),
+    ),
+    mcp=(McpTool(tool="restore_snapshot", names={"document": "raw_json"}, without=("dry_run", "sealed", "in_clear")),),
+)
+STATE_FILE_OPERATIONS: tuple[AnyOperation, ...] = (CREATE, LIST, DELETE, RESTORE)

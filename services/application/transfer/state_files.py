@@ -245,10 +245,7 @@ class Backups:
             cuts = [
                 _TopicCut(
                     parts.topics.events,
-                    {
-                        number: await self._ranges.end_offset(parts.topics.events, number)
-                        for number in range(parts.replicas.partitions)
-                    },
+                    await self._ranges.end_offsets(parts.topics.events, parts.replicas.partitions),
                     tuple(
                         name
                         for name, family in parts.family.families.by_name.items()

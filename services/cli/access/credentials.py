@@ -2,6 +2,8 @@
 
     loomlog credentials set git --copy-from-env GIT_TOKEN
     printf %s "$KEY" | loomlog credentials set OPENAI_API_KEY --scope user --scope-id ada
+    loomlog credentials set crm --reference vault:team/crm#token
+    loomlog credentials set bot --backend github_app < app.json
     loomlog credentials ls
     loomlog credentials rm git
     loomlog credentials rewrap
@@ -48,16 +50,30 @@ def set_credential(
     copy_from_env: Annotated[
         str, typer.Option("--copy-from-env", metavar="NAME", help="Variable with the value; without: standard input.")
     ] = "",
+    reference: Annotated[
+        str,
+        typer.Option(
+            "--reference",
+            metavar="STORE:PLACE",
+            help="Where the value is outside: env:NAME, or path/to/secret#field in one of credential_stores.",
+        ),
+    ] = "",
+    backend: Annotated[
+        str, typer.Option("--backend", help="inline; or oauth, github_app: the value is a JSON object of that kind.")
+    ] = "inline",
     expires_at: Expires = "",
     tenant: Tenant = "",
     key: IdempotencyKey = "",
     as_json: Json = False,
 ) -> None:
-    """Store a value, or a new one; the old one is deleted."""
-    value = os.environ.get(copy_from_env, "") if copy_from_env else sys.stdin.read().removesuffix("\n")
-    if not value:
-        raise UsageError(f"there is no value: set {copy_from_env or 'it on the standard input'}.")
-    body = {"op": "create", "name": name, "scope": scope, "value": value}
+    """Store a value, or a new one; the old one is deleted. With --reference only where it is."""
+    body = {"op": "create", "name": name, "scope": scope, "backend": backend}
+    if reference:
+        body["backend"], _, body["reference"] = reference.partition(":")
+    else:
+        body["value"] = os.environ.get(copy_from_env, "") if copy_from_env else sys.stdin.read().removesuffix("\n")
+        if not body["value"]:
+            raise UsageError(f"there is no value: set {copy_from_env or 'it on the standard input'}.")
     body |= {field: one for field, one in (("scope_id", scope_id), ("expires_at", expires_at)) if one}
     answer = run(_send(body, tenant, key or str(uuid.uuid4())))
     if as_json:

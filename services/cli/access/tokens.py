@@ -6,6 +6,9 @@
     loomlog tokens retire ci
     loomlog tokens ls
 
+Its other name is `operator-token`, under which it takes what the original takes: --name or --def-id instead of TOKEN,
+--copy-from-env with `create`, and `list`.
+
 The text of a new token is printed once, alone on the standard output with --text-only, so that it can be piped into a
 file or a store of secrets. A text that is chosen comes from the environment or the standard input, never from an
 argument, which every process of the machine can read.
@@ -17,7 +20,7 @@ import os
 import sys
 import uuid
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import typer
 from rich.text import Text
@@ -39,8 +42,16 @@ from loomlog.services.cli.terminal.output import (
 )
 
 PATH = "/v1/_operatortokendef"
+
+
+class TokenCommands(CommandGroup):
+    """The commands of tokens."""
+
+    aliases: ClassVar[Mapping[str, str]] = {"list": "ls"}
+
+
 tokens_app = typer.Typer(
-    cls=CommandGroup, no_args_is_help=True, help="Tokens: create, import, rotate, retire, list, show."
+    cls=TokenCommands, no_args_is_help=True, help="Tokens: create, import, rotate, retire, list, show."
 )
 Name = Annotated[str, typer.Option("--name", help="Name of the token, one in its tenant.")]
 Tenant = Annotated[str, typer.Option("--tenant", help="Tenant that the holder belongs to.")]
@@ -51,7 +62,12 @@ Supersede = Annotated[
     bool, typer.Option("--supersede-shared", help="The shared token gives no access from now on; with substrate:admin.")
 ]
 TextOnly = Annotated[bool, typer.Option("--text-only", help="Print the text of the token and nothing else.")]
-Token = Annotated[str, typer.Argument(metavar="TOKEN", help="Its name, or its id (tok_...).")]
+Token = Annotated[str, typer.Argument(metavar="TOKEN", help="Its name, or its id (tok_...).", show_default=False)]
+OfName = Annotated[str, typer.Option("--name", help="Its name, instead of TOKEN.")]
+OfId = Annotated[str, typer.Option("--def-id", help="Its id, instead of TOKEN.")]
+CopyFromEnv = Annotated[
+    str, typer.Option("--copy-from-env", metavar="NAME", help="Variable with the text it is to have.")
+]
 OfTenant = Annotated[str, typer.Option("--tenant", help="Tenant of the name, where several have it.")]
 
 
@@ -63,11 +79,15 @@ def create(
     subject: Subject = "",
     expires_at: Expires = "",
     supersede_shared: Supersede = False,
+    copy_from_env: CopyFromEnv = "",
     text_only: TextOnly = False,
     key: IdempotencyKey = "",
     as_json: Json = False,
 ) -> None:
     """Make a token; its text is shown once."""
+    if copy_from_env:
+        import_token(name, tenant, scopes, copy_from_env, subject, expires_at, supersede_shared, key, as_json)
+        return
     fields = _fields(name, tenant, scopes, subject, expires_at, supersede_shared=supersede_shared)
     _print_made(_send({"op": "create", **fields}, key), text_only=text_only, as_json=as_json)
 
@@ -98,7 +118,9 @@ def import_token(
 
 @tokens_app.command("rotate")
 def rotate(
-    token: Token,
+    token: Token = "",
+    name: OfName = "",
+    def_id: OfId = "",
     tenant: OfTenant = "",
     grace_seconds: Annotated[
         int | None, typer.Option(min=0, help="How long the old text still gives access; 0: not at all.")
@@ -110,14 +132,25 @@ def rotate(
 ) -> None:
     """Give a token a new text; the old one gives access for a while."""
     more = {"grace_seconds": grace_seconds, "expires_at": expires_at or None}
-    body = {"op": "rotate", **_named(token, tenant), **{field: one for field, one in more.items() if one is not None}}
+    body = {
+        "op": "rotate",
+        **_named(token, tenant, name, def_id),
+        **{field: one for field, one in more.items() if one is not None},
+    }
     _print_made(_send(body, key), text_only=text_only, as_json=as_json)
 
 
 @tokens_app.command("retire")
-def retire(token: Token, tenant: OfTenant = "", key: IdempotencyKey = "", as_json: Json = False) -> None:
+def retire(
+    token: Token = "",
+    name: OfName = "",
+    def_id: OfId = "",
+    tenant: OfTenant = "",
+    key: IdempotencyKey = "",
+    as_json: Json = False,
+) -> None:
     """End a token at once, with the streams that it has open."""
-    answer = _send({"op": "retire", **_named(token, tenant)}, key)
+    answer = _send({"op": "retire", **_named(token, tenant, name, def_id)}, key)
     if as_json:
         print_json({**answer.value, "position": answer.position or None})
         return
@@ -150,9 +183,9 @@ def list_tokens(tenant: OfTenant = "", as_json: Json = False) -> None:
 
 
 @tokens_app.command("show")
-def show(token: Token, tenant: OfTenant = "", as_json: Json = False) -> None:
+def show(token: Token = "", name: OfName = "", def_id: OfId = "", tenant: OfTenant = "", as_json: Json = False) -> None:
     """Show a token, or all tokens of a name, without texts."""
-    named = _named(token, tenant)
+    named = _named(token, tenant, name, def_id)
     op = "get" if "def_id" in named else "list"
     value = _send({"op": op, **named}, "").value
     if as_json:
@@ -171,10 +204,14 @@ def _fields(
     return fields | {field: value for field, value in more.items() if value}
 
 
-def _named(token: str, tenant: str) -> dict[str, str]:
-    if token.startswith("tok_"):
-        return {"def_id": token}
-    return {"name": token, **({"tenant_id": tenant} if tenant else {})}
+def _named(token: str, tenant: str, name: str, def_id: str) -> dict[str, str]:
+    """Return the fields that name a token. Raises UsageError unless exactly one of the three does."""
+    handles = [one for one in (token, name, def_id) if one]
+    if len(handles) != 1:
+        raise UsageError("name the token once: TOKEN, --name or --def-id.")
+    if def_id or token.startswith("tok_"):
+        return {"def_id": handles[0]}
+    return {"name": handles[0], **({"tenant_id": tenant} if tenant else {})}
 
 
 def _send(body: Mapping[str, Any], key: str) -> ApiResponse:

@@ -97,6 +97,7 @@ def erase_subject(
 def _print_erasure(subject: str, answer: ApiResponse, in_clear: int) -> None:
     out, result = console(), answer.value
     if result["dry_run"]:
+        _print_credentials(result)
         out.print(Text(f"Nothing was erased. To do it: --reason WHY --confirm {subject}", style=WARNING))
     else:
         deleted, who = result["deleted"], f"{subject} of {result['tenant']}"
@@ -203,11 +204,19 @@ def _print_subject(report: Mapping[str, Any]) -> None:
         out.print(Text(f"{stays} stay readable", style=WARNING))
     if memory := _memory_text(covered):
         out.print(f"in memory: {memory}")
+    _print_credentials(report)
     if not report["encrypted"]:
         out.print(Text("Content is not encrypted here: LOOMLOG_ENCRYPTION_KEY is not set.", style=WARNING))
     if report["tier2_uncovered"]["total"]:
         out.print(Text(f"{pluralize(sum(uncovered.values()), 'text')} in clear, which cannot be erased", style=WARNING))
     _print_problems(report)
+
+
+def _print_credentials(report: Mapping[str, Any]) -> None:
+    """Print the stored credentials that an erasure removes."""
+    names = [f"{one['name']} ({one['scope']})" for one in report.get("credentials", ())]
+    if names:
+        console().print(f"stored credentials: {', '.join(names)}")
 
 
 def _memory_text(counts: Mapping[str, int]) -> str:

@@ -251,7 +251,7 @@ async def read_lag(cli: CliSettings, name: ModelName = ModelName.RUNS) -> Projec
         await reader.close()
     count = await count_partitions(kafka, topic)
     async with open_ranges(kafka) as ranges:
-        ends = {number: await ranges.end_offset(topic, number) for number in range(count)}
+        ends = await ranges.end_offsets(topic, count)
     return lag_json(progress, topic, ends, now_s=time.time())
 
 

@@ -6,23 +6,20 @@ Before: services/families/opening.py. After: handlers.py, operations.py.
 from dataclasses import dataclass
 
 from loomlog.connectors.configuration.load import ProcessConfiguration
-from loomlog.connectors.storage.postgres import PostgresReader
 from loomlog.services.families.consolidation.chats import ReadModelChats
 from loomlog.services.families.consolidation.facts import FactLearning
 from loomlog.services.families.consolidation.handlers import ConsolidationHandlers
 from loomlog.services.families.consolidation.operations import ConsolidationOperations, ConsolidationPolicy
 from loomlog.services.families.memory.services import MemoryServices
-from loomlog.services.families.opening import FamilyContext, FamilyServices
+from loomlog.services.families.opening import FamilyContext, FamilyServices, OwnedPartitions
 
 NEEDS = ("memory",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsolidationOptions:
-    """What the configuration says of consolidation, and what reads the chats of runs."""
+    """What the configuration says of consolidation."""
 
-    run_rows: PostgresReader | None = None
-    """Reads the read models of runs; None: this process consolidates nothing."""
     internal_agents: tuple[str, ...] = ()
     """Agents with `internal: true`, whose chats are left out."""
     policy: ConsolidationPolicy = ConsolidationPolicy()  # noqa: RUF009 - frozen
@@ -30,11 +27,10 @@ class ConsolidationOptions:
     """Runs of this process that have a lease at one time (MAX_CONSOLIDATION_CONCURRENCY)."""
 
 
-def read_options(loaded: ProcessConfiguration, run_rows: PostgresReader | None) -> ConsolidationOptions:
+def read_options(loaded: ProcessConfiguration) -> ConsolidationOptions:
     """Return the options of a process."""
     policy = loaded.configuration.memory.consolidation
     return ConsolidationOptions(
-        run_rows=run_rows,
         internal_agents=tuple(name for name, agent in loaded.configuration.agents.items() if agent.internal),
         policy=ConsolidationPolicy(
             merge_threshold=policy.merge_threshold,
@@ -56,12 +52,12 @@ class ConsolidationServices:
 
 
 def open_family(context: FamilyContext) -> FamilyServices:
-    """Open consolidation over the entities of this process, and let its memory learn by it."""
-    options = context.options(ConsolidationOptions)
-    if options.run_rows is None:
+    """Open consolidation over the entities of a runtime, and let its memory learn by it; elsewhere nothing is."""
+    options, owned = context.options(ConsolidationOptions), context.find(OwnedPartitions)
+    if owned is None:
         return FamilyServices()
     chats = ReadModelChats(
-        options.run_rows, context.blobs, decrypt=context.decrypt, internal_agents=lambda: options.internal_agents
+        owned.run_rows, context.blobs, decrypt=context.decrypt, internal_agents=lambda: options.internal_agents
     )
     operations = ConsolidationOperations(
         context.commands,

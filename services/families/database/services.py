@@ -20,7 +20,7 @@ from loomlog.services.families.database.handlers import DatabaseHandlers
 from loomlog.services.families.database.limits import SqlLimits
 from loomlog.services.families.database.operations import DatabaseOperations
 from loomlog.services.families.memory.services import MemoryServices, embed_for_sql
-from loomlog.services.families.opening import FamilyContext, FamilyServices
+from loomlog.services.families.opening import FamilyContext, FamilyServices, OwnedPartitions
 
 NEEDS = ("memory",)
 ROWS_MAX = 1_000
@@ -44,11 +44,9 @@ class DatabaseOptions:
 
     sql: SqlOptions | None = None
     """None: SQL memory is off."""
-    is_for_agents: bool = False
-    """Whether agents write here; otherwise requests read, within tighter bounds."""
 
 
-def read_options(loaded: ProcessConfiguration, *, is_for_agents: bool = False) -> DatabaseOptions:
+def read_options(loaded: ProcessConfiguration) -> DatabaseOptions:
     """Return the options of a process."""
     settings = loaded.settings
     if not settings.sqlmem_enabled:
@@ -62,14 +60,18 @@ def read_options(loaded: ProcessConfiguration, *, is_for_agents: bool = False) -
         quota_bytes=settings.sqlmem_quota_bytes,
     )
     sql = SqlOptions(root=settings.effective_sqlmem_root, limits=limits)
-    return DatabaseOptions(sql=sql, is_for_agents=is_for_agents)
+    return DatabaseOptions(sql=sql)
 
 
 class DatabaseServices:
     """The databases of a process."""
 
     def __init__(
-        self, options: DatabaseOptions, build: Callable[[DatabaseFiles, SqlLimits], DatabaseOperations]
+        self,
+        options: DatabaseOptions,
+        build: Callable[[DatabaseFiles, SqlLimits], DatabaseOperations],
+        *,
+        is_for_agents: bool,
     ) -> None:
         """Open the databases of agents. Raises OSError when their folder cannot be made."""
         self._options = options
@@ -78,7 +80,7 @@ class DatabaseServices:
         self._opening = asyncio.Lock()
         self.operations: DatabaseOperations | None = None
         """None: SQL memory is off, or nothing was asked for yet."""
-        if options.sql is not None and options.is_for_agents:
+        if options.sql is not None and is_for_agents:
             self._use(DatabaseFiles(options.sql.root, options.sql.limits), options.sql.limits)
 
     async def open(self) -> DatabaseOperations:
@@ -143,7 +145,8 @@ def open_family(context: FamilyContext) -> FamilyServices:
             embed=None if embedder is None else partial(embed_for_sql, embedder),
         )
 
-    services = DatabaseServices(context.options(DatabaseOptions), build)
+    is_for_agents = context.find(OwnedPartitions) is not None
+    services = DatabaseServices(context.options(DatabaseOptions), build, is_for_agents=is_for_agents)
     if context.keys is not None:
         context.keys.on_erased.append(services.forget)
     context.provide(services)

@@ -9,7 +9,6 @@ Before: the start of an api or a runtime. After: decide.py; `static_differs` of 
 
 import asyncio
 import logging
-import socket
 from collections.abc import Callable, Iterator
 from itertools import islice
 
@@ -31,11 +30,6 @@ EVERY_S = 60.0
 """Pause between two comparisons with what the others have told; one costs microseconds."""
 AT_ONCE = 8
 """Commands that wait for their answers at the same time."""
-
-
-def observer_name(service: str, replica_id: str) -> str:
-    """Return a name of the process that it has again after a restart: without an id, that of its host."""
-    return replica_id or f"{service}@{socket.gethostname()}"
 
 
 class FileObserver:

@@ -16,13 +16,14 @@ from loomlog.services.families.definition.evaluations import RUN_WAIT_S, Evaluat
 from loomlog.services.families.definition.files import configured_definitions
 from loomlog.services.families.definition.handlers import RETRY_S, DefinitionHandlers
 from loomlog.services.families.definition.history import DefinitionHistory
+from loomlog.services.families.definition.observation import FileObserver
 from loomlog.services.families.definition.operations import DefinitionOperations
 from loomlog.services.families.definition.queries import DefinitionQueries
 from loomlog.services.families.definition.table import DefinitionTable, FileDefinition
 from loomlog.services.families.definition.views import DefinedSkills, RunDefinitions
 from loomlog.services.families.definition.volume_table import VolumeTable
 from loomlog.services.families.definition.volumes import VolumeOperations
-from loomlog.services.families.opening import FamilyContext, FamilyServices
+from loomlog.services.families.opening import FamilyContext, FamilyServices, RunningProcess
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +73,11 @@ def open_family(context: FamilyContext) -> FamilyServices:
         evaluations,
         volumes,
     )
-    return FamilyServices(handlers=handlers.by_operation())
+    process = context.find(RunningProcess)
+    if process is None:
+        return FamilyServices(handlers=handlers.by_operation())
+    observer = FileObserver(process.name, table, context.commands, context.blobs, clock_ms=context.clock_ms)
+    return FamilyServices(handlers=handlers.by_operation(), tasks={"definitions of files": observer.run})
 
 
 class RecordTimes:

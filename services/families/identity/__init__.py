@@ -18,6 +18,7 @@ from loomlog.schemas.generated.identity_commands import (
     ChangeUser,
     MintToken,
     NoteCredential,
+    NoteCredentialUses,
     RegisterUser,
     RemoveUser,
     RetireToken,
@@ -37,7 +38,15 @@ from loomlog.services.core.families import (
 )
 from loomlog.services.families.identity.api import OPERATIONS
 from loomlog.services.families.identity.decide import decide
-from loomlog.services.families.identity.state import NAME, Identity, evolve, initial, shard_of, shard_of_token
+from loomlog.services.families.identity.state import (
+    NAME,
+    Identity,
+    evolve,
+    initial,
+    shard_of,
+    shard_of_credential,
+    shard_of_token,
+)
 
 
 def _aggregate(command: Any) -> str:
@@ -51,7 +60,9 @@ def _aggregate(command: Any) -> str:
         case SetQuota():
             return shard_of("quota", command.scope, command.scope_id)
         case NoteCredential():
-            return shard_of("credential", command.scope, command.scope_id, command.name)
+            return shard_of_credential(command.scope, command.scope_id, command.name)
+        case NoteCredentialUses(uses=uses):
+            return shard_of_credential(uses[0].scope, uses[0].scope_id, uses[0].name) if uses else ""
         case _:
             return shard_of("user", command.subject)
 
@@ -82,6 +93,7 @@ FAMILY = Family(
         _command(RemoveUser, "remove", "Remove a user and the tokens of the user."),
         _command(SetQuota, "quota", "Set the bounds of a tenant, a user or a token."),
         _command(NoteCredential, "credential", "Note that a value of a credential is stored or removed."),
+        _command(NoteCredentialUses, "used", "Note what credentials were used for."),
     ),
     content_subject=_subject,
     reads=Reads.REPLICATED,

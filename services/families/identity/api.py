@@ -37,6 +37,7 @@ TOKEN_TOOL = "OperatorTokenDef"
 """Name in the refusals of operations on tokens."""
 CREDENTIAL_TOOL = "CredentialDef"
 """Name in the refusals of operations on credentials."""
+REFERENCE_CHARACTERS_MAX = 800
 TEXT_MAX = 256
 Text = Annotated[str, Meta(max_length=TEXT_MAX, pattern=PRINTABLE)]
 """A name or an id; decide.py says which characters it has."""
@@ -182,12 +183,24 @@ class CredentialCreate(Input, frozen=True, kw_only=True):
     value: Annotated[
         str,
         Meta(
-            min_length=1,
             max_length=limits.CREDENTIAL_BYTES_MAX,
-            description="Its value: write-only, at most 16 KiB, and in no log, transcript or answer.",
+            description="Its value: write-only, at most 16 KiB, and in no log, transcript or answer. Of the backends "
+            "oauth and github_app a JSON object.",
         ),
-    ]
-    backend: Annotated[Literal["inline"], Meta(description="Where the value is: stored here.")] = "inline"
+    ] = ""
+    backend: Annotated[
+        Text,
+        Meta(
+            min_length=1,
+            description="Where the value is: `inline`, stored here; `oauth`, stored here, with an access token that is "
+            "renewed at use; `github_app`, stored here, the key of an app whose tokens $ghapp:NAME is; `env`, or the "
+            "name of one of `credential_stores`, outside, as `reference` says.",
+        ),
+    ] = "inline"
+    reference: Annotated[
+        Annotated[str, Meta(max_length=REFERENCE_CHARACTERS_MAX, pattern=PRINTABLE)],
+        Meta(description="Its place in a store outside: NAME of a variable, path/to/secret or path/to/secret#field."),
+    ] = ""
     expires_at: Annotated[Text | None, Meta(description="When it should be replaced, RFC 3339; a note only.")] = None
 
     def __rich_repr__(self) -> list[tuple[str, str]]:
@@ -312,17 +325,38 @@ class UserTokenRevoked(Output, frozen=True, kw_only=True):
     retired_at: Time
 
 
+class CredentialUseRow(Output, frozen=True, kw_only=True):
+    """What an agent and a user have used a credential for."""
+
+    purpose: Annotated[str, Meta(description="Such as `tool mcp__crm__find`, `model anthropic`, `schedule nightly`.")]
+    agent: str | UnsetType = UNSET
+    user: str | UnsetType = UNSET
+    run_id: Annotated[str, Meta(description="The last run with it: the root of its tree.")] | UnsetType = UNSET
+    count: Annotated[int, Meta(description="Number of uses.")]
+    last_used_at: Annotated[str, Meta(description="RFC 3339; a use is noted within a minute.")]
+
+
 class CredentialRow(Output, frozen=True, kw_only=True):
     """A credential without its value."""
 
     name: str
     scope: str
     backend: str
+    reference: Annotated[str, Meta(description="Where the value is in a store outside.")] | UnsetType = UNSET
     created_at: Time
     updated_at: Time
     scope_id: str | UnsetType = UNSET
     expires_at: Time | UnsetType = UNSET
     note: str | UnsetType = UNSET
+    use_count: Annotated[int, Meta(description="Number of uses, of all versions.")] | UnsetType = UNSET
+    last_used_at: Time | UnsetType = UNSET
+    uses: (
+        Annotated[
+            list[CredentialUseRow],
+            Meta(description="The last 20 by agent, user and purpose, newest first; not in lists."),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 class CredentialRows(Output, frozen=True, kw_only=True):

@@ -7,7 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
+from loomlog.connectors.configuration.credential_block import GITHUB_APP, INLINE, OAUTH
+from loomlog.connectors.credentials.github_apps import parse_app
+from loomlog.connectors.credentials.oauth_tokens import parse_token
+from loomlog.connectors.errors import Permanent
 from loomlog.connectors.storage.stored_credentials import CredentialKey, StoredCredentials
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.generated.identity_commands import NoteCredential
@@ -16,13 +21,12 @@ from loomlog.services.core.operations import Answer, Call, Handlers, NoInput
 from loomlog.services.core.refusals import Refused
 from loomlog.services.core.times import parse_time_ms
 from loomlog.services.families.identity import api, limits
-from loomlog.services.families.identity.credentials import CredentialReader, rewrap
+from loomlog.services.families.identity.credential_removal import ROUTE, CredentialRemoval
+from loomlog.services.families.identity.credentials import SEALED_BACKENDS, CredentialReader, rewrap
 from loomlog.services.families.identity.directory import Directory
-from loomlog.services.families.identity.state import Credential, entry_key
+from loomlog.services.families.identity.state import Credential, UseOfCredential, entry_key
 from loomlog.services.families.installation import InstallationCommands
 
-ROUTE = "POST /v1/_credentialdef"
-INLINE = "inline"
 EXPIRED = "it should have been replaced by now"
 
 
@@ -34,12 +38,14 @@ class CredentialHandlers:
         commands: InstallationCommands,
         directory: Directory,
         reader: CredentialReader,
+        removal: CredentialRemoval,
         *,
         clock_ms: Callable[[], int],
     ) -> None:
         self._commands = commands
         self._directory = directory
         self._reader = reader
+        self._removal = removal
         self._clock_ms = clock_ms
 
     def by_operation(self) -> Handlers:
@@ -54,34 +60,42 @@ class CredentialHandlers:
 
     async def create(self, call: Call[api.CredentialCreate]) -> Answer[api.CredentialRow]:
         """Store a value."""
-        asked, store, key = call.input, self._require_store(), _key(call)
-        _require_value(asked.value)
+        asked, key = call.input, _key(call)
+        self._check_value(asked, key.tenant)
+        store = self._require_store() if asked.value else None
         before, known = self._find(key), self._directory.credentials(key.tenant)
         if before is None and len(known) >= limits.CREDENTIALS_PER_TENANT_MAX:
             text = f"the tenant has {limits.CREDENTIALS_PER_TENANT_MAX} credentials: remove one first"
             raise Refused("too_many", text)
         expires_at_ms = parse_time_ms("expires_at", asked.expires_at) if asked.expires_at else 0
-        version = max(self._clock_ms(), 1 if before is None else before.version + 1)
-        await store.put(key, version, asked.value)
+        rows = None if self._reader.store is None else self._reader.store.rows
+        # A process that died may have left a row of a version that is not named.
+        newest = max(0 if before is None else before.version, 0 if rows is None else await rows.newest(key))
+        version = max(self._clock_ms(), newest + 1)
+        if store is not None:
+            await store.put(key, version, asked.value)
         command = NoteCredential(
             envelope=call.envelope(),
             scope=key.scope,
             scope_id=key.scope_id,
             name=key.name,
             version=version,
+            reference="" if asked.backend == INLINE else f"{asked.backend}:{asked.reference}",
             expires_at_ms=expires_at_ms,
         )
         try:
             answer = await self._commands.send(command, status_route=ROUTE)
         except Refused:
-            await store.rows.delete_version(key, version)
+            if rows is not None:
+                await rows.delete_version(key, version)
             raise
         event = answer.events[-1]
         assert isinstance(event, CredentialNoted), event
-        # A repeated request has the version of the first one, whose row is there.
-        await store.rows.delete(key, below=event.version)
-        if event.version != version:
-            await store.rows.delete_version(key, version)
+        if rows is not None:
+            # A repeated request has the version of the first one, whose row is there.
+            await rows.delete(key, below=event.version)
+            if event.version != version:
+                await rows.delete_version(key, version)
         noted = self._find(key) or _noted(event, self._clock_ms())
         return Answer(value=self._row(noted), positions=(answer.position,))
 
@@ -91,7 +105,7 @@ class CredentialHandlers:
         named = self._find(key)
         if named is None:
             raise Refused("not_found", f"there is no credential {key.name} of this {key.scope}")
-        return Answer(value=self._row(named))
+        return Answer(value=replace(self._row(named), uses=[_use_row(one) for one in named.uses]))
 
     async def list(self, call: Call[api.CredentialsList]) -> Answer[api.CredentialRows]:
         """Return the credentials of a tenant, a user or an agent."""
@@ -101,24 +115,35 @@ class CredentialHandlers:
         return Answer(value=api.CredentialRows(scope=scope, credentials=rows))
 
     async def delete(self, call: Call[api.CredentialNamed]) -> Answer[api.CredentialRemoved]:
-        """Remove a credential: the event first, so that no version is named whose row is gone."""
+        """Remove a credential."""
         key = _key(call)
         named = self._find(key)
         removed = api.CredentialRemoved(name=key.name, scope=key.scope, deleted=named is not None)
         if named is None:
             return Answer(value=removed)
-        command = NoteCredential(
-            envelope=call.envelope(), scope=key.scope, scope_id=key.scope_id, name=key.name, version=0
-        )
-        answer = await self._commands.send(command, status_route=ROUTE)
-        if self._reader.store is not None:
-            await self._reader.store.rows.delete(key, below=named.version + 1)
-        return Answer(value=removed, positions=(answer.position,))
+        return Answer(value=removed, positions=(await self._removal.remove(key, named.version, call.envelope()),))
 
     async def rewrap(self, call: Call[NoInput]) -> Answer[api.CredentialsRewrapped]:
         """Encrypt all values under the current key."""
         wrapped, deleted = await rewrap(self._require_store(), self._directory, now_ms=self._clock_ms())
         return Answer(value=api.CredentialsRewrapped(rewrapped=wrapped, deleted=deleted))
+
+    def _check_value(self, asked: api.CredentialCreate, tenant: str) -> None:
+        """Raise Refused for a value or a reference that could not be used."""
+        is_sealed = asked.backend in SEALED_BACKENDS
+        if is_sealed is bool(asked.reference) or is_sealed is not bool(asked.value):
+            expected = "value, and no reference" if is_sealed else "reference, and no value"
+            raise Refused("bad_request", f"backend {asked.backend}: expected {expected}")
+        _require_value(asked.value)
+        try:
+            if asked.backend == OAUTH:
+                parse_token(asked.value)
+            elif asked.backend == GITHUB_APP:
+                parse_app(asked.value)
+            elif not is_sealed:
+                self._reader.stores.require(tenant, asked.backend, asked.reference)
+        except Permanent as error:
+            raise Refused("bad_request", f"{'value' if is_sealed else 'reference'}: {error}") from error
 
     def _find(self, key: CredentialKey) -> Credential | None:
         return self._directory.credentials(key.tenant).get(entry_key(key.scope, key.scope_id, key.name))
@@ -131,16 +156,31 @@ class CredentialHandlers:
 
     def _row(self, credential: Credential) -> api.CredentialRow:
         ends = credential.expires_at_ms
+        backend, _, locator = (credential.reference or INLINE).partition(":")
         return api.CredentialRow(
             name=credential.name,
             scope=credential.scope,
-            backend=INLINE,
+            backend=backend,
+            reference=locator or UNSET,
             created_at=format_rfc3339(credential.created_at_ms),
             updated_at=format_rfc3339(credential.updated_at_ms),
             scope_id=credential.scope_id or UNSET,
             expires_at=format_rfc3339(ends) if ends else UNSET,
             note=EXPIRED if 0 < ends <= self._clock_ms() else UNSET,
+            use_count=credential.use_count or UNSET,
+            last_used_at=format_rfc3339(credential.uses[0].at_ms) if credential.uses else UNSET,
         )
+
+
+def _use_row(use: UseOfCredential) -> api.CredentialUseRow:
+    return api.CredentialUseRow(
+        purpose=use.purpose,
+        agent=use.agent or UNSET,
+        user=use.user or UNSET,
+        run_id=use.run_id or UNSET,
+        count=use.count,
+        last_used_at=format_rfc3339(use.at_ms),
+    )
 
 
 def _scope_id(call: Call[Any]) -> str:

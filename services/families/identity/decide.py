@@ -13,6 +13,7 @@ from loomlog.schemas.generated.identity_commands import (
     ChangeUser,
     MintToken,
     NoteCredential,
+    NoteCredentialUses,
     RegisterUser,
     RemoveUser,
     RetireToken,
@@ -21,6 +22,7 @@ from loomlog.schemas.generated.identity_commands import (
 )
 from loomlog.schemas.generated.identity_events import (
     CredentialNoted,
+    CredentialsUsed,
     QuotaSet,
     TokenMinted,
     TokenRetired,
@@ -50,7 +52,15 @@ from loomlog.services.families.identity.state import (
 
 STATES = StateCodec(Identity)
 IdentityCommand = (
-    MintToken | RotateToken | RetireToken | RegisterUser | ChangeUser | RemoveUser | SetQuota | NoteCredential
+    MintToken
+    | RotateToken
+    | RetireToken
+    | RegisterUser
+    | ChangeUser
+    | RemoveUser
+    | SetQuota
+    | NoteCredential
+    | NoteCredentialUses
 )
 TOKEN_NOT_FOUND, USER_NOT_FOUND = "token_not_found", "user_not_found"
 Decided = IdentityEvent | CommandRefused
@@ -89,6 +99,8 @@ def _decide(state: Identity, command: IdentityCommand, at: At) -> Sequence[Decid
             return _set_quota(state, command, at)
         case NoteCredential():
             return _note_credential(state, command, at)
+        case NoteCredentialUses():
+            return _note_uses(state, command)
         case _:
             assert_never(command)
 
@@ -307,6 +319,8 @@ def _note_credential(state: Identity, command: NoteCredential, at: At) -> Sequen
     if problem or command.version < 0:
         return [_refused("bad_request", problem or "version: expected 0 or more")]
     before = state.credentials.get(entry_key(command.scope, command.scope_id, command.name))
+    if command.replaces and (before is None or before.version != command.replaces):
+        return [_refused("revision_conflict", f"{command.name} has not the version {command.replaces} any more")]
     if before is None and not command.version:
         return ()
     if before is not None and 0 < command.version <= before.version:
@@ -322,3 +336,18 @@ def _note_credential(state: Identity, command: NoteCredential, at: At) -> Sequen
             by=at.caller,
         )
     ]
+
+
+def _note_uses(state: Identity, command: NoteCredentialUses) -> Sequence[Decided]:
+    """Return the uses of credentials that are there; one may be removed after it was used."""
+    if len(command.uses) > limits.USES_MAX:
+        return [_refused("bad_request", f"uses: {len(command.uses)}, at most {limits.USES_MAX}")]
+    for use in command.uses:
+        texts = (use.purpose, use.agent, use.user, use.run_id)
+        if not use.purpose or use.count < 1 or any(len(text) > limits.USE_CHARACTERS_MAX for text in texts):
+            text = (
+                f"uses: expected a purpose, a count from 1, and texts of at most {limits.USE_CHARACTERS_MAX} characters"
+            )
+            return [_refused("bad_request", text)]
+    known = [use for use in command.uses if entry_key(use.scope, use.scope_id, use.name) in state.credentials]
+    return [CredentialsUsed(uses=tuple(known))] if known else ()

@@ -8,12 +8,14 @@ Before: services/stream/entities/replicas.py folds. After: services/application/
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from loomlog.connectors.errors import ConnectorError
+from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.schemas.generated.values import TenantQuota
-from loomlog.services.core.families import aggregate_id, installation_aggregate
+from loomlog.schemas.position import Position
+from loomlog.services.core.families import aggregate_id, aggregate_key, installation_aggregate
 from loomlog.services.core.refusals import Refused
 from loomlog.services.families.identity.state import (
     ISOLATED,
@@ -32,6 +34,8 @@ SILENCE_S = 10.0
 """Seconds without an answer of the partitions after which minted tokens are not answered for."""
 ASK_EVERY_S = 2.0
 """How often the ends of the partitions are asked for."""
+CATCH_UP_S = 5.0
+"""Seconds in which a process has read what is in the log now; it is milliseconds unless the log is away."""
 RETRY_AFTER_S = 2
 NO_QUOTA = TenantQuota()
 NOTHING = Identity()
@@ -68,6 +72,8 @@ class Directory:
         """Subjects of isolated tokens that belong to no user, by tenant: what they have made stays theirs."""
         self._quotas: dict[str, dict[str, TenantQuota]] = {}
         self._credentials: dict[str, dict[str, Credential]] = {}
+        self._credential_offsets: dict[str, dict[int, int]] = {}
+        """By tenant: offset of the last change of credentials that was read in each partition."""
         replicas.on_fold(NAME, self._fold)
 
     # --- callers -----------------------------------------------------------------------------------------------------
@@ -149,12 +155,26 @@ class Directory:
         """Return what is known of the credentials of a tenant, by `entry_key` of scope, id and name."""
         return self._credentials.get(tenant, {})
 
+    def credential_positions(self, tenant: str) -> tuple[str, ...]:
+        """Return what the owner of a run must have read so that it knows the credentials that are known here."""
+        offsets = self._credential_offsets.get(tenant, {})
+        return tuple(
+            str(Position(topic=self._replicas.topic, partition=partition, offset=offset))
+            for partition, offset in offsets.items()
+        )
+
     def tenants(self) -> set[str]:
         """Return the tenants that have tokens, users, quotas or credentials."""
         of_entries = {one for table in (self._users, self._quotas, self._credentials) for one in table if table[one]}
         return of_entries | {one.tenant for one in self._by_id.values()}
 
     # --- reading -----------------------------------------------------------------------------------------------------
+
+    async def catch_up(self, tenant: str, shards: Iterable[Sequence[str]]) -> None:
+        """Read all that is in the log now about what is decided in these shards (`shard_of`). Raises Transient."""
+        names = {aggregate_id(NAME, tenant, shard_of(*parts)) for parts in shards}
+        for partition in {partition_of(aggregate_key(name), self._replicas.partitions) for name in names}:
+            await self._replicas.caught_up(partition, timeout_s=CATCH_UP_S)
 
     async def listen(self, end_offsets: Callable[[], Awaitable[Mapping[int, int]]]) -> None:
         """Ask for the ends of the partitions until cancelled, and note when everything up to them was read."""
@@ -192,6 +212,15 @@ class Directory:
         )
         for table, old, new in tables:
             _replace_entries(table, state.tenant, old, new)
+        if state.credentials is not before.credentials and _versions(state) != _versions(before):
+            changed, offsets = self._replicas.position(aggregate), self._credential_offsets.setdefault(state.tenant, {})
+            position = Position.parse(changed)
+            offsets[position.partition] = max(position.offset, offsets.get(position.partition, 0))
+
+
+def _versions(state: Identity) -> dict[str, int]:
+    """Return the versions of credentials: a note of their use decides nothing about runs."""
+    return {key: one.version for key, one in state.credentials.items()}
 
 
 def _replace_entries(

@@ -33,6 +33,11 @@ TIME_MAX_MS = 253_402_300_799_999
 QUOTAS_MAX = 1_000
 """Entries of one shard."""
 QUOTA_MAX = 2**53
+USES_MAX = 100
+"""Uses of one command."""
+USES_KEPT_MAX = 20
+"""Uses of a credential that are shown, by agent, user and purpose; the log has all that were noted."""
+USE_CHARACTERS_MAX = 200
 CREDENTIALS_PER_TENANT_MAX = 1_000
 CREDENTIAL_BYTES_MAX = 16 * 1024
 REFERENCE_BYTES_MAX = 1_024

@@ -4,23 +4,37 @@ Before: services/families/opening.py. After: handlers.py; services/application/a
 """
 
 from dataclasses import dataclass, field
+from functools import partial
 
 from loomlog.connectors.configuration.driver_options import installation_key, postgres_options
 from loomlog.connectors.configuration.load import ProcessConfiguration
+from loomlog.connectors.credentials.json_requests import JsonRequests
+from loomlog.connectors.credentials.outside_stores import NO_STORES, OutsideStores
 from loomlog.connectors.crypto.installation_key import SecretKey
+from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.storage.stored_credentials import (
     MemoryStoredCredentialRows,
     PostgresStoredCredentialRows,
     StoredCredentials,
 )
+from loomlog.connectors.tools.hosts import EXACT_PREFIX
+from loomlog.schemas.generated.identity_commands import NoteCredential
+from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.families.identity.credential_handlers import CredentialHandlers
+from loomlog.services.families.identity.credential_removal import ROUTE, CredentialRemoval
+from loomlog.services.families.identity.credential_uses import CredentialUses
 from loomlog.services.families.identity.credentials import CredentialReader
 from loomlog.services.families.identity.directory import Directory
 from loomlog.services.families.identity.handlers import IdentityHandlers
 from loomlog.services.families.identity.limits import GRACE_S_DEFAULT
+from loomlog.services.families.identity.renewals import Renewals
 from loomlog.services.families.identity.tokens import Peppers, peppers_of
 from loomlog.services.families.installation import InstallationCommands
 from loomlog.services.families.opening import FamilyContext, FamilyServices
+
+CONFLICT = "revision_conflict"
+GITHUB_HOST = "api.github.com"
+"""Host that credentials may name besides those that the settings allow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +46,9 @@ class IdentityOptions:
     secret: SecretKey | None = None
     rows: PostgresStoredCredentialRows | MemoryStoredCredentialRows = field(default_factory=MemoryStoredCredentialRows)
     """The values of stored credentials, sealed."""
+    stores: OutsideStores = NO_STORES
+    requests: JsonRequests = field(default_factory=JsonRequests)
+    """To the addresses that credentials name."""
 
 
 def read_options(loaded: ProcessConfiguration) -> IdentityOptions:
@@ -43,6 +60,11 @@ def read_options(loaded: ProcessConfiguration) -> IdentityOptions:
         grace_s=settings.operator_token_rotation_grace_seconds,
         secret=secret,
         rows=PostgresStoredCredentialRows(postgres_options(settings, "loomlog credentials")),
+        stores=OutsideStores(loaded.configuration.credential_stores, loaded.secret_registry),
+        requests=JsonRequests(
+            private_hosts=settings.http_private_host_allowlist,
+            hosts=(*settings.http_host_allowlist, EXACT_PREFIX + GITHUB_HOST),
+        ),
     )
 
 
@@ -55,9 +77,34 @@ def open_family(context: FamilyContext) -> FamilyServices:
         commands, directory, decrypt=context.decrypt, grace_s=options.grace_s, clock_ms=context.clock_ms
     )
     store = None if options.secret is None else StoredCredentials(options.rows, options.secret)
-    reader = CredentialReader(directory, store)
-    of_credentials = CredentialHandlers(commands, directory, reader, clock_ms=context.clock_ms)
-    context.provide(directory, handlers, reader)
-    return FamilyServices(
-        handlers={**handlers.by_operation(), **of_credentials.by_operation()}, close=options.rows.close
+    uses = CredentialUses(context.commands, clock_ms=context.clock_ms)
+    renewals = None
+    if store is not None:
+        renewals = Renewals(store, options.requests, partial(_note, commands), clock_ms=context.clock_ms)
+    reader = CredentialReader(
+        directory, store, stores=options.stores, requests=options.requests, renewals=renewals, uses=uses
     )
+    removal = CredentialRemoval(commands, directory, store, clock_ms=context.clock_ms)
+    of_credentials = CredentialHandlers(commands, directory, reader, removal, clock_ms=context.clock_ms)
+    context.provide(directory, handlers, reader, removal)
+    return FamilyServices(
+        handlers={**handlers.by_operation(), **of_credentials.by_operation()}, close=partial(_close, uses, options)
+    )
+
+
+async def _close(uses: CredentialUses, options: IdentityOptions) -> None:
+    await uses.close()
+    await options.rows.close()
+
+
+async def _note(commands: InstallationCommands, command: NoteCredential) -> bool:
+    """Send what a renewal notes; see renewals.Note."""
+    try:
+        await commands.send(command, status_route=ROUTE)
+    except Unavailable as error:
+        raise Transient(str(error), kind="unavailable") from error
+    except Refused as error:
+        if CONFLICT in (error.code, error.details.get("refusal")):
+            return False
+        raise Permanent(str(error), kind="refused") from error
+    return True

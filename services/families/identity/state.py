@@ -8,7 +8,7 @@ Before: decide.py has an event, or a checkpoint a state. After: directory.py fin
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, TypeVar, assert_never
 
@@ -16,6 +16,7 @@ from msgspec import field
 
 from loomlog.schemas.generated.identity_events import (
     CredentialNoted,
+    CredentialsUsed,
     QuotaSet,
     TokenMinted,
     TokenRetired,
@@ -24,7 +25,7 @@ from loomlog.schemas.generated.identity_events import (
     UserRegistered,
     UserRemoved,
 )
-from loomlog.schemas.generated.values import AccessToken, TenantQuota
+from loomlog.schemas.generated.values import AccessToken, CredentialUse, TenantQuota
 from loomlog.schemas.records import Value, replace
 from loomlog.services.core.access.scopes import (
     ADMIN,
@@ -52,7 +53,15 @@ QUOTA_SCOPES = ("tenant", "user", "key")
 CREDENTIAL_SCOPES = ("tenant", "user", "agent")
 
 IdentityEvent = (
-    TokenMinted | TokenRotated | TokenRetired | UserRegistered | UserChanged | UserRemoved | QuotaSet | CredentialNoted
+    TokenMinted
+    | TokenRotated
+    | TokenRetired
+    | UserRegistered
+    | UserChanged
+    | UserRemoved
+    | QuotaSet
+    | CredentialNoted
+    | CredentialsUsed
 )
 
 
@@ -97,6 +106,19 @@ class User(Value, frozen=True, kw_only=True):
     created_by: str = ""
 
 
+class UseOfCredential(Value, frozen=True, kw_only=True):
+    """What an agent and a user have used a credential for."""
+
+    purpose: str
+    agent: str = ""
+    user: str = ""
+    run_id: str = ""
+    """The last run with it."""
+    count: int = 0
+    at_ms: int = 0
+    """When the last use was noted."""
+
+
 class Credential(Value, frozen=True, kw_only=True):
     """What is known of a credential besides its value."""
 
@@ -108,6 +130,9 @@ class Credential(Value, frozen=True, kw_only=True):
     expires_at_ms: int = 0
     created_at_ms: int = 0
     updated_at_ms: int = 0
+    uses: tuple[UseOfCredential, ...] = ()
+    """The last USES_KEPT_MAX, newest first."""
+    use_count: int = 0
 
 
 class Identity(Value, frozen=True, kw_only=True):
@@ -140,6 +165,11 @@ def shard_of(kind: str, *parts: str) -> str:
     """Return the name of the aggregate of a tenant in which something is decided."""
     digest = hashlib.sha256(entry_key(kind, *parts).encode("utf-8", "surrogatepass")).digest()
     return f"{digest[0] % limits.SHARDS:02x}"
+
+
+def shard_of_credential(scope: str, scope_id: str, name: str) -> str:
+    """Return the aggregate of a credential."""
+    return shard_of("credential", scope, scope_id, name)
 
 
 def shard_of_token(tenant: str, user: str, name: str) -> str:
@@ -179,6 +209,8 @@ def evolve(state: Identity, event: IdentityEvent, at_ms: int) -> Identity:
             return replace(state, quotas=others if event.quota == TenantQuota() else {**others, key: event.quota})
         case CredentialNoted():
             return _with_credential(state, event, at_ms)
+        case CredentialsUsed(uses=uses):
+            return replace(state, credentials=_with_uses(state.credentials, uses, at_ms))
         case _:
             assert_never(event)
 
@@ -270,5 +302,32 @@ def _with_credential(state: Identity, event: CredentialNoted, at_ms: int) -> Ide
         expires_at_ms=event.expires_at_ms,
         created_at_ms=at_ms if before is None else before.created_at_ms,
         updated_at_ms=at_ms,
+        uses=() if before is None else before.uses,
+        use_count=0 if before is None else before.use_count,
     )
     return replace(state, credentials={**others, key: credential})
+
+
+def _with_uses(
+    credentials: Mapping[str, Credential], uses: Sequence[CredentialUse], at_ms: int
+) -> Mapping[str, Credential]:
+    changed = dict(credentials)
+    for use in uses:
+        key = entry_key(use.scope, use.scope_id, use.name)
+        credential = changed.get(key)
+        if credential is None:
+            continue
+        who = (use.purpose, use.agent, use.user)
+        before = next((one for one in credential.uses if (one.purpose, one.agent, one.user) == who), None)
+        newest = UseOfCredential(
+            purpose=use.purpose,
+            agent=use.agent,
+            user=use.user,
+            run_id=use.run_id,
+            count=use.count + (0 if before is None else before.count),
+            at_ms=at_ms,
+        )
+        others = [one for one in credential.uses if one is not before]
+        kept = (newest, *others)[: limits.USES_KEPT_MAX]
+        changed[key] = replace(credential, uses=kept, use_count=credential.use_count + use.count)
+    return changed

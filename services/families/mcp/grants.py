@@ -39,20 +39,19 @@ from loomlog.connectors.mcp.oauth import (
 from loomlog.connectors.mcp.oauth_client import GrantRefused, OAuthRequests
 from loomlog.connectors.mcp.peer import TokenSource
 from loomlog.connectors.storage.stored_credentials import CredentialKey, StoredCredentials
-from loomlog.connectors.tools.references import RunValues
+from loomlog.connectors.tools.references import STORED, RunValues
 from loomlog.schemas.generated.identity_commands import NoteCredential
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.ids import fresh_token
+from loomlog.services.core.mcp_logins import CALLBACK_PATH, CLIENT_PATH, CONSENT_PATH, AskedConsent
 from loomlog.services.core.refusals import Refused
 from loomlog.services.families.identity import limits
-from loomlog.services.families.identity.credentials import GRANT_PREFIX, PREFIX, CredentialReader
+from loomlog.services.families.identity.credentials import GRANT_PREFIX, CredentialReader, CredentialUser
 from loomlog.services.families.installation import InstallationCommands
 from loomlog.services.families.mcp.server import Server
 
 log = logging.getLogger(__name__)
 
-PATH = "/v1/_mcp_oauth"
-CALLBACK_PATH, CLIENT_PATH, CONSENT_PATH = f"{PATH}/callback", f"{PATH}/client.json", f"{PATH}/authorize"
 PURPOSE = "authorization of an MCP server"
 WAIT_MS = 600_000
 """How long a person may take at the authorization server."""
@@ -99,13 +98,6 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     """Where the person goes."""
     scope: str
-
-
-class AskedConsent(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person is shown before the way to the authorization server."""
-
-    place: PendingPlace
-    pending: Pending
 
 
 class McpGrants:
@@ -186,7 +178,16 @@ class McpGrants:
         text = await store.get(place.key, place.version)
         if text is None:
             raise _state_refused()
-        return AskedConsent(place=place, pending=msgspec.json.decode(text, type=Pending))
+        pending = msgspec.json.decode(text, type=Pending)
+        return AskedConsent(
+            subject=pending.subject,
+            tenant=place.tenant,
+            user=place.scope_id,
+            resource=pending.resource,
+            scopes=pending.scope,
+            issuer=pending.issuer,
+            url=pending.url,
+        )
 
     async def finish(self, query: Mapping[str, str], server_of: Callable[[str, str], Server | None]) -> PendingPlace:
         """Exchange the code that a browser brings for tokens, and store them. Raises Refused, Transient and Permanent.
@@ -238,12 +239,12 @@ class McpGrants:
             return None
         if server.block.oauth is not None and server.block.oauth.grant == CLIENT_CREDENTIALS:
             return _ClientTokens(self, server)
-        named = self._reader.find_grant(server.tenant, grant_name(server.name), user=values.user)
+        named = self._reader.find_grant(grant_name(server.name), CredentialUser(tenant=server.tenant, user=values.user))
         return None if named is None else _GrantedTokens(self, server, named.key)
 
     async def current(self, server: Server, key: CredentialKey) -> TokenGrant | None:
         """Return the tokens of a grant; None when it has ended, or is for another address. Raises ConnectorError."""
-        named = self._reader.find_grant(key.tenant, key.name, user=key.scope_id)
+        named = self._reader.find_grant(key.name, CredentialUser(tenant=key.tenant, user=key.scope_id))
         if named is None or named.key != key or self._reader.store is None:
             return None
         version, grant = self._known.get(key, (0, None))
@@ -276,7 +277,7 @@ class McpGrants:
                     return None
                 version = await self._put(store, key, grant, above=version)
             self._remember(key, version, grant)
-            named = self._reader.find_grant(key.tenant, key.name, user=key.scope_id)
+            named = self._reader.find_grant(key.name, CredentialUser(tenant=key.tenant, user=key.scope_id))
             if named is None or named.credential.version < version:
                 await self._note(key, version)
             return grant
@@ -346,16 +347,10 @@ class McpGrants:
         )
 
     async def _secret_of(self, server: Server, oauth: McpOAuthBlock) -> str:
-        if not oauth.client_secret.startswith(PREFIX):
+        if not STORED.fullmatch(oauth.client_secret):
             return oauth.client_secret
-        values = await self._reader.values(server.tenant, {"secret": oauth.client_secret})
-        if "secret" not in values:
-            name = oauth.client_secret.removeprefix(PREFIX)
-            raise Permanent(
-                f"{server.name}: its oauth.client_secret is not stored; run: loomlog credentials set {name}",
-                kind="not_found",
-            )
-        return values["secret"]
+        user = CredentialUser(tenant=server.tenant, purpose=f"client of {server.name}")
+        return (await self._reader.resolve(oauth.client_secret, user)).value
 
     def _open(self, state: str) -> tuple[StoredCredentials, PendingPlace]:
         store, secret = self._require_store()

@@ -13,18 +13,19 @@ from loomlog.connectors.mcp.oauth import CLIENT_CREDENTIALS
 from loomlog.connectors.mcp.tool_list import ListedTool, visible_name
 from loomlog.connectors.tools.references import RunValues
 from loomlog.projections.frames.frame_json import format_rfc3339
+from loomlog.services.core.mcp_logins import AskedConsent, McpLogins
 from loomlog.services.core.operations import Answer, Call, Handlers, NoInput
 from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.families.definition.table import SHARED
 from loomlog.services.families.mcp import api
 from loomlog.services.families.mcp.effects import effect_of
-from loomlog.services.families.mcp.grants import WAIT_MS, AskedConsent, McpGrants, PendingPlace
+from loomlog.services.families.mcp.grants import WAIT_MS, McpGrants
 from loomlog.services.families.mcp.server import Server
 from loomlog.services.families.mcp.servers import McpServers
 from loomlog.services.families.mcp.state import NEEDS_AUTHORIZATION
 
 
-class McpHandlers:
+class McpHandlers(McpLogins):
     """One method for each operation. All raise Refused and Unavailable."""
 
     def __init__(self, servers: McpServers, grants: McpGrants, *, clock_ms: Callable[[], int]) -> None:
@@ -94,7 +95,7 @@ class McpHandlers:
         except ConnectorError as error:
             raise _refusal(str(error), error) from error
 
-    async def finish_login(self, query: Mapping[str, str]) -> PendingPlace:
+    async def finish_login(self, query: Mapping[str, str]) -> str:
         """Store the tokens that a person has granted, and ask the server for its tools. Raises Refused and
         Unavailable.
         """
@@ -107,7 +108,7 @@ class McpHandlers:
             values = RunValues(root_run_id="", tenant=place.tenant, credentials={}, user=place.scope_id)
             with suppress(ConnectorError):  # it is recorded, and shown with the server
                 await self._servers.discover(server, "probe", values)
-        return place
+        return place.server
 
     def _require(self, call: Call[Any]) -> Server:
         tenant = call.caller.tenant or SHARED

@@ -14,7 +14,7 @@ import os
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from typing import cast
 from urllib.parse import urlsplit
@@ -34,13 +34,21 @@ from loomlog.connectors.mcp.session_pool import SessionKey, SessionPool
 from loomlog.connectors.mcp.stdio_transport import StdioConnection, server_environment
 from loomlog.connectors.mcp.tool_list import ToolList, read_tool_list
 from loomlog.connectors.tools.hosts import canonical_host, is_host_allowed
-from loomlog.connectors.tools.references import REFERENCE, RunValues, substitute_references
+from loomlog.connectors.tools.references import (
+    REFERENCE,
+    RunValues,
+    mask_credentials,
+    masked_errors,
+    stored_references,
+    substitute_references,
+)
 from loomlog.schemas.generated.mcp_commands import RecordListingFailure, RecordTools
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.ids import fresh_token
 from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.families.definition.operations import ask_owner
 from loomlog.services.families.definition.table import FILE, SHARED, DefinitionTable, Resolved
+from loomlog.services.families.identity.credentials import CredentialReader, CredentialUser
 from loomlog.services.families.mcp.grants import McpGrants, remedy_of
 from loomlog.services.families.mcp.server import Server
 from loomlog.services.families.mcp.state import FILES_TENANT, NAME, NEEDS_AUTHORIZATION, ServerTools
@@ -59,7 +67,7 @@ LISTS_KEPT = 2_000
 ERROR_CHARACTERS_MAX = 500
 NO_RUN = RunValues(root_run_id="", tenant="", credentials={})
 _UNRESOLVED = re.compile(r"\$\{|\$cred:|\$ghapp:")
-"""What is left of references that are not resolved: variables in definitions of tenants, applications of GitHub."""
+"""What is left of references that are none: variables in definitions of tenants, names with other characters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +97,7 @@ class McpServers:
         *,
         clock_ms: Callable[[], int],
         now_s: Callable[[], float],
+        credentials: CredentialReader | None = None,
     ) -> None:
         self.revision = 0
         """Raised whenever a server or a list of tools may have changed."""
@@ -101,6 +110,7 @@ class McpServers:
         self._replicas = replicas
         self._commands = commands
         self._options = options
+        self._credentials = credentials
         self._clock_ms = clock_ms
         self._network: HttpNetwork | None = None
         self._asking: dict[str, asyncio.Task[ToolList]] = {}
@@ -177,8 +187,13 @@ class McpServers:
 
     async def ask_for_tools(self, server: Server, values: RunValues = NO_RUN) -> tuple[ToolList, str]:
         """Return a server's tools and the revision it speaks, and record nothing. Raises Transient and Permanent."""
-        session = await self.session(server, values)
-        return await session.list_tools(server.block.tools), session.revision
+        user = CredentialUser(tenant=server.tenant, user=values.user, purpose=f"list of {server.name}")
+        stored = await self.stored_values(server, user)
+        values = replace(values, credentials={**values.credentials, **stored.credentials})
+        with masked_errors(values.credentials):
+            session = await self.session(server, values)
+            listed = await session.list_tools(server.block.tools)
+        return _mask_tools(server, listed, values.credentials), session.revision
 
     async def find_challenge(self, server: Server) -> Challenge:
         """Return how a server asks for a token; empty when it does not ask at once. Raises Transient and Permanent."""
@@ -238,6 +253,13 @@ class McpServers:
         now_ms = self._clock_ms()
         token = fresh_token(now_ms, os.urandom(10))
         return CommandEnvelope(command_id=f"mcp.{token}", tenant=server.owner, subject="mcp", issued_at_ms=now_ms)
+
+    async def stored_values(self, server: Server, user: CredentialUser, *, root_run_id: str = "") -> RunValues:
+        """Return the stored credentials of a request that no run makes. Raises Transient and Permanent."""
+        references = stored_references(server.block.headers)
+        known = {} if self._credentials is None else await self._credentials.resolve_known(references, user)
+        values = {reference: one.value for reference, one in known.items()}
+        return RunValues(root_run_id=root_run_id, tenant=server.tenant, credentials=values)
 
     # --- sessions ----------------------------------------------------------------------------------------------------
 
@@ -336,6 +358,13 @@ class McpServers:
             await self.discover(server, "list_changed")
         except ConnectorError as error:
             log.warning("%s has other tools now, and does not list them: %s", server.name, error)
+
+
+def _mask_tools(server: Server, listed: ToolList, credentials: Mapping[str, str]) -> ToolList:
+    """Return a list without the credentials that a server repeats in it."""
+    text = orjson.dumps(listed.to_json()).decode()
+    masked = mask_credentials(credentials.values(), text) if credentials else text
+    return listed if masked == text else _parse_tools(server.name, masked)
 
 
 def _parse_tools(server: str, tools: str) -> ToolList:

@@ -12,6 +12,7 @@ from loomlog.connectors.configuration.load import ProcessConfiguration
 from loomlog.connectors.configuration.mcp_block import McpServerBlock
 from loomlog.connectors.definitions import KINDS
 from loomlog.connectors.errors import ConnectorError
+from loomlog.services.core.mcp_logins import McpLogins
 from loomlog.services.families.definition.operations import DefinitionOperations
 from loomlog.services.families.definition.table import TENANT, DefinitionTable
 from loomlog.services.families.identity.credentials import CredentialReader
@@ -48,6 +49,7 @@ def open_family(context: FamilyContext) -> FamilyServices:
         options,
         clock_ms=context.clock_ms,
         now_s=time.monotonic,
+        credentials=context.find(CredentialReader),
     )
     context.get(DefinitionOperations).composer.discover = DefinitionDiscovery(servers).discover
     grants = servers.grants = McpGrants(
@@ -59,7 +61,8 @@ def open_family(context: FamilyContext) -> FamilyServices:
         clock_ms=context.clock_ms,
     )
     handlers = McpHandlers(servers, grants, clock_ms=context.clock_ms)
-    context.provide(servers, handlers)
+    context.provide(servers)
+    context.provided[McpLogins] = handlers
     return FamilyServices(handlers=handlers.by_operation(), close=servers.close)
 
 

@@ -3,7 +3,7 @@
 The command id is a hash of the entry, so each is set once however many runtimes start: a key that was deleted since, or
 that was there at the first start, is not set later. An entry with another value in the files is another one.
 
-Before: services/runtime/main.py. After: services/stream/entities/client.py.
+Before: services.py. After: services/stream/entities/client.py.
 """
 
 import asyncio

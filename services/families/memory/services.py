@@ -6,10 +6,12 @@ Before: services/families/opening.py. After: handlers.py; backends.py, entry_ope
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from loomlog.connectors.configuration.driver_options import embedder_options
 from loomlog.connectors.configuration.load import ProcessConfiguration
+from loomlog.connectors.configuration.memory_block import MemoryEntryBlock
 from loomlog.connectors.configuration.secret_registry import NO_SECRETS, SecretRegistry
 from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.embedders.catalog import build_embedder
@@ -23,6 +25,7 @@ from loomlog.projections.memory_index.tokens import index_key
 from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.families.definition.table import DefinitionTable
 from loomlog.services.families.memory.backends import Backends
+from loomlog.services.families.memory.boot_entries import BootEntries
 from loomlog.services.families.memory.entry_operations import (
     DEFAULT_ENTRY_LIMITS,
     EntryLimits,
@@ -33,7 +36,7 @@ from loomlog.services.families.memory.handlers import MemoryHandlers, RunTimes
 from loomlog.services.families.memory.index_administration import IndexAdministration
 from loomlog.services.families.memory.search import MemoryFinder, MemorySearcher
 from loomlog.services.families.memory.store import MemoryStore
-from loomlog.services.families.opening import FamilyContext, FamilyServices
+from loomlog.services.families.opening import FamilyContext, FamilyServices, OwnedPartitions, Work
 
 NEEDS = ("definition",)
 SQL_EMBED_S = 30.0
@@ -50,6 +53,8 @@ class MemoryOptions:
     """The keys of backends."""
     private_hosts: Sequence[str] = ()
     """Hosts of this network that backends may be at."""
+    entries: Sequence[MemoryEntryBlock] = ()
+    """Entries of the files."""
 
 
 def read_options(loaded: ProcessConfiguration, environment: Mapping[str, str] = os.environ) -> MemoryOptions:
@@ -60,6 +65,7 @@ def read_options(loaded: ProcessConfiguration, environment: Mapping[str, str] = 
         embedder=build_embedder(embedder_options(loaded.configuration, settings), environment),
         secrets=loaded.secret_registry,
         private_hosts=settings.http_private_host_allowlist,
+        entries=loaded.configuration.memory.entries,
     )
 
 
@@ -100,8 +106,8 @@ class MemoryServices:
         }
 
 
-async def open_memory_index(postgres: PostgresOptions, secret: SecretKey | None) -> MemoryIndex:
-    """Open the index, which a process provides. Postgres may be away: then searches fail until it is back."""
+async def connect(postgres: PostgresOptions, secret: SecretKey | None) -> MemoryIndex:
+    """Open the index. Postgres may be away: then searches fail until it is back."""
     return await open_index(postgres, index_key(secret))
 
 
@@ -134,7 +140,11 @@ def open_family(context: FamilyContext) -> FamilyServices:
     handlers = MemoryHandlers(
         entries, backends, index=index, administration=administration, run_times=context.find(RunTimes)
     )
-    return FamilyServices(handlers=handlers.by_operation(), close=services.close)
+    tasks: dict[str, Work] = {}
+    if (owned := context.find(OwnedPartitions)) is not None:
+        boot_entries = BootEntries(options.entries, context.commands, options.limits)
+        tasks["entries of the files"] = partial(boot_entries.run, owned.is_first)
+    return FamilyServices(handlers=handlers.by_operation(), tasks=tasks, close=services.close)
 
 
 async def embed_for_sql(embedder: HealthTrackingEmbedder, texts: Sequence[str]) -> Sequence[Sequence[float]]:

@@ -11,7 +11,7 @@ an instant is an event that names the run, which the outbox starts. The run's ow
     handlers.py           carries them out; shown.py has how schedules look
     services.py           opens all of it in a process
 
-Before: services/runtime/schedule_reconciler.py and requests. After: runs, by the outbox.
+Before: reconciler.py and requests. After: runs, by the outbox.
 """
 
 from typing import Any

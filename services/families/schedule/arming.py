@@ -6,7 +6,7 @@ tenants share to `default`; a line of that tenant with the same name takes their
 The commands are asked by whichever process sees a change first: the one that made it, and the runtime that owns the
 schedule. `revision`, the number of events of the definition, decides between them.
 
-Before: services.py, services/runtime/schedule_reconciler.py. After: decide.py.
+Before: services.py, reconciler.py. After: decide.py.
 """
 
 import logging

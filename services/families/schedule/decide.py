@@ -68,7 +68,8 @@ FULL = frozenset({BACKPRESSURE, USER_FULL, PROVIDER_FULL, "runtime_paused"})
 """Refusals because as much works already as may."""
 SKIPPED_CODES = FULL | {OVER_LIMIT}
 """Refusals for now (parity: the status skipped)."""
-USES_NO_FIRE = FULL | {UNKNOWN_AGENT, "definition_pending"}
+NO_CREDENTIAL = "credential_unavailable"
+USES_NO_FIRE = FULL | {UNKNOWN_AGENT, NO_CREDENTIAL, "definition_pending"}
 """Refusals after which the next instant tries again."""
 
 

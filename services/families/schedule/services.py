@@ -1,14 +1,12 @@
 """Schedules in a process: opened once, for requests, changes of definitions and the owners of schedules.
 
-Before: services/families/opening.py. After: handlers.py, arming.py.
+Before: services/families/opening.py. After: handlers.py, arming.py, reconciler.py.
 """
-
-from dataclasses import dataclass
 
 from loomlog.connectors.configuration.load import ProcessConfiguration
 from loomlog.services.families.definition.operations import DefinitionOperations
 from loomlog.services.families.definition.table import DefinitionTable
-from loomlog.services.families.opening import FamilyContext, FamilyServices
+from loomlog.services.families.opening import FamilyContext, FamilyServices, OwnedPartitions
 from loomlog.services.families.schedule.arming import (
     ActiveSchedules,
     ScheduleArming,
@@ -16,6 +14,7 @@ from loomlog.services.families.schedule.arming import (
     schedule_options,
 )
 from loomlog.services.families.schedule.handlers import ScheduleHandlers
+from loomlog.services.families.schedule.reconciler import ScheduleReconciler
 
 NEEDS = ("definition",)
 
@@ -29,21 +28,19 @@ def read_options(loaded: ProcessConfiguration) -> ScheduleOptions:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScheduleServices:
-    """What others use of schedules."""
-
-    arming: ScheduleArming
-
-
 def open_family(context: FamilyContext) -> FamilyServices:
     """Open schedules; a changed definition arms its schedule in the process that changed it."""
     options = context.options(ScheduleOptions)
     active = ActiveSchedules(context.get(DefinitionTable), context.parts.replicas, options)
     arming = ScheduleArming(active, context.commands, clock_ms=context.clock_ms)
     context.get(DefinitionOperations).after_change = arming.after_change
-    context.provide(ScheduleServices(arming=arming))
     handlers = ScheduleHandlers(
         active, context.commands, context.reads, decrypt=context.decrypt, clock_ms=context.clock_ms
     )
-    return FamilyServices(handlers=handlers.by_operation())
+    owned = context.find(OwnedPartitions)
+    if owned is None:
+        return FamilyServices(handlers=handlers.by_operation())
+    reconciler = ScheduleReconciler(
+        arming, context.parts.replicas, context.reads, owned.rows, owned_terms=owned.terms, clock_ms=context.clock_ms
+    )
+    return FamilyServices(handlers=handlers.by_operation(), tasks={"schedules": reconciler.run})

@@ -2,7 +2,7 @@
 
 An aggregate is a webhook of a tenant. Definitions are in the definition store and in the files; a command brings what
 its decision needs, so nothing is armed. Requests come by HTTP, are verified and appended to loom.ingress
-(services/application/webhooks.py); its reader makes the commands (services/runtime/ingress). Anything else that writes
+(services/application/webhooks.py); its reader makes the commands (ingress_reader.py). Anything else that writes
 CloudEvents to loom.ingress is read the same way.
 
     signatures.py, secrets.py   the proof that a request carries
@@ -13,7 +13,7 @@ CloudEvents to loom.ingress is read the same way.
     api.py, handlers.py         the operations of administrators, and what carries them out
     ingress.py, services.py     what a process has of webhooks, and its opening
 
-Before: services/application/webhooks.py, services/runtime/ingress/reader.py. After: the outbox starts runs.
+Before: services/application/webhooks.py, ingress_reader.py. After: the outbox starts runs.
 """
 
 from loomlog.schemas.generated.webhook_commands import NoteRunEnded, ReceiveDelivery, RejectDelivery

@@ -1,20 +1,20 @@
 """The operations of webhooks for administrators: what was delivered, and giving it again. Pure.
 
 Receiving a delivery, trying one and CloudEvents have the form of their senders: services/api/webhook_endpoints.py and
-services/api/cloud_event_endpoints.py.
+services/api/cloud_event_endpoints.py; the records of their answers are here.
 
 Before: __init__.py. After: handlers.py carries them out.
 """
 
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from loomlog.services.core.access.rules import requires
 from loomlog.services.core.access.scopes import ADMIN
 from loomlog.services.core.operations import Effect, Http, Input, Operation, Output, Tag
-from loomlog.services.families.webhook.limits import DELIVERY_ID_CHARACTERS_MAX, RECENT_MAX
+from loomlog.services.families.webhook.limits import ATTRIBUTE_CHARACTERS_MAX, DELIVERY_ID_CHARACTERS_MAX, RECENT_MAX
 
 TAG = Tag(
     name="Webhooks", description="Requests from outside that start runs or are published to channels; CloudEvents."
@@ -102,6 +102,86 @@ class WebhookReport(Output, frozen=True, kw_only=True):
     delivery_id: str | UnsetType = UNSET
     run_input_preview: WebhookRunPreview | None = None
     channel: str | UnsetType = UNSET
+
+
+class WebhookAnswer(Output, frozen=True, kw_only=True):
+    """What became of a request; what does not apply is absent."""
+
+    webhook_name: str
+    delivery_id: str
+    run_id: (
+        Annotated[str, Meta(description="The run it starts; of a repeated delivery, that of the first one.")]
+        | UnsetType
+    ) = UNSET
+    channel: Annotated[str, Meta(description="The channel that it is published to.")] | UnsetType = UNSET
+    pending: Annotated[bool, Meta(description="true: it is kept, and nothing more is known yet.")] | UnsetType = UNSET
+    deduped: Annotated[str, Meta(description="`true`: the delivery was there before.")] | UnsetType = UNSET
+    agent_id: str | UnsetType = UNSET
+    status: Annotated[str, Meta(description="How the run has ended, of a request that waits for it.")] | UnsetType = (
+        UNSET
+    )
+    final_text: str | UnsetType = UNSET
+    result: Annotated[Any, Meta(description="The record of a run with an output schema.")] | UnsetType = UNSET
+
+
+class WebhookRefusal(Output, frozen=True, kw_only=True):
+    """Why a request is not taken, in the form of the senders of webhooks."""
+
+    error: Annotated[str, Meta(description="The code.")]
+    detail: str | UnsetType = UNSET
+    secret_env: Annotated[str, Meta(description="The environment variable without a secret.")] | UnsetType = UNSET
+    webhook_name: str | UnsetType = UNSET
+    delivery_id: str | UnsetType = UNSET
+    run_id: Annotated[str, Meta(description="The run whose end was not seen in time.")] | UnsetType = UNSET
+    code: Annotated[str, Meta(description="The code, as other routes name it.")]
+
+
+class CloudEventAnswer(Output, frozen=True, kw_only=True):
+    """An event that is in the log."""
+
+    id: str
+    source: str
+    delivery_id: str
+    webhook: str | UnsetType = UNSET
+    channel: str | UnsetType = UNSET
+    pending: Annotated[bool, Meta(description="true: its webhook has not decided yet.")] | UnsetType = UNSET
+    deduped: Annotated[bool, Meta(description="true: the delivery was there before.")] | UnsetType = UNSET
+
+
+class CloudEventResult(Output, frozen=True, kw_only=True):
+    """What became of an event of a batch: the fields of an answer, or those of a refusal."""
+
+    status: Literal["accepted", "refused"]
+    id: str | UnsetType = UNSET
+    source: str | UnsetType = UNSET
+    delivery_id: str | UnsetType = UNSET
+    webhook: str | UnsetType = UNSET
+    channel: str | UnsetType = UNSET
+    pending: bool | UnsetType = UNSET
+    deduped: bool | UnsetType = UNSET
+    code: str | UnsetType = UNSET
+    error: str | UnsetType = UNSET
+    retry_after_s: Annotated[int, Meta(description="Send it again after so many seconds.")] | UnsetType = UNSET
+
+
+class CloudEventResults(Output, frozen=True, kw_only=True):
+    """What became of the events of a batch, in their order."""
+
+    results: list[CloudEventResult]
+    accepted: int
+
+
+class CloudEventFields(Struct, frozen=True, kw_only=True):
+    """A CloudEvent in structured mode; binary mode and batches are taken too. Further attributes are not looked at."""
+
+    specversion: Literal["1.0"]
+    id: Annotated[str, Meta(min_length=1, max_length=ATTRIBUTE_CHARACTERS_MAX)]
+    source: Annotated[str, Meta(min_length=1, max_length=ATTRIBUTE_CHARACTERS_MAX)]
+    type: Annotated[str, Meta(min_length=1, max_length=ATTRIBUTE_CHARACTERS_MAX)]
+    webhook: Annotated[str, Meta(description="The webhook it is for; either this or channel.")] = ""
+    channel: Annotated[str, Meta(description="The channel that its data is published to.")] = ""
+    scopeid: Annotated[str, Meta(description="User or agent, of a channel with such a scope.")] = ""
+    data: Annotated[Any, Meta(description="What it says: JSON of any form.")] = None
 
 
 _operation = partial(Operation, tag=TAG, access=requires(ADMIN))

@@ -10,7 +10,7 @@ Attributes beyond those of the standard say where an event goes, exactly one of 
 The data is JSON, or text, which becomes a JSON text; in structured mode a text stays one, as the standard says. The id
 of its delivery is made of source and id, which together are unique.
 
-Before: services/runtime/ingress/records.py, services/api/cloud_event_endpoints.py. After: SubmitDelivery.
+Before: ingress_records.py, services/api/cloud_event_endpoints.py. After: SubmitDelivery.
 """
 
 import hashlib
@@ -21,11 +21,10 @@ from typing import Any
 
 from loomlog.schemas.records import Value
 from loomlog.services.families.webhook.bodies import BodyInvalid, parse_body
-from loomlog.services.families.webhook.limits import BODY_BYTES, DELIVERY_ID_CHARACTERS_MAX
+from loomlog.services.families.webhook.limits import ATTRIBUTE_CHARACTERS_MAX, BODY_BYTES, DELIVERY_ID_CHARACTERS_MAX
 
 STRUCTURED, BATCH = "application/cloudevents+json", "application/cloudevents-batch+json"
 REQUIRED = ("id", "source", "type")
-ATTRIBUTE_CHARACTERS_MAX = 1_024
 TENANT_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z", re.ASCII)
 DEFAULT_TENANT = "default"
 

@@ -9,7 +9,7 @@ Whole numbers keep it exact, and a changed limit applies to the next delivery.
 
 A run is started by the outbox (`sends`), so it starts once however often the event is sent.
 
-Before: services/runtime/ingress/reader.py. After: state.py; items.py has the rows.
+Before: ingress_reader.py. After: state.py; items.py has the rows.
 """
 
 from collections.abc import Sequence

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from loomlog.connectors.configuration.secret_registry import NO_SECRETS, SecretRegistry
 from loomlog.connectors.protocols import LogRanges
 from loomlog.schemas.generated.webhook_commands import SubmitDelivery
 from loomlog.services.families.operation import read_rows
@@ -25,6 +26,8 @@ class WebhookOptions:
     allow_unauthenticated: bool = False
     files: Mapping[str, Any] = field(default_factory=dict)
     """WebhookBlocks of the configuration files by name."""
+    secrets: SecretRegistry = NO_SECRETS
+    """The values of credentials that are environment variables."""
 
 
 @dataclass(slots=True, kw_only=True)

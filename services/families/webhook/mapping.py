@@ -6,7 +6,7 @@ they are, other values as JSON.
 
 Credentials must not reach the log: `take_credentials` returns them beside the body without them.
 
-Before: bodies.py. After: services/runtime/ingress/deliveries.py; the dry run of an api.
+Before: bodies.py. After: delivery_builder.py; the dry run of an api.
 """
 
 import json

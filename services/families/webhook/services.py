@@ -4,14 +4,20 @@ Before: services/families/opening.py. After: handlers.py, ingress.py.
 """
 
 from loomlog.connectors.configuration.load import ProcessConfiguration
+from loomlog.connectors.kafka.group_reader import KafkaGroupReader
+from loomlog.services.families.channel.services import ChannelServices
 from loomlog.services.families.definition.table import DefinitionTable
-from loomlog.services.families.opening import FamilyContext, FamilyServices
+from loomlog.services.families.identity.credentials import CredentialReader
+from loomlog.services.families.opening import FamilyContext, FamilyServices, StartedRuns
 from loomlog.services.families.webhook.definition import WebhookDefinitions
 from loomlog.services.families.webhook.deliveries import DeliveryRows
+from loomlog.services.families.webhook.delivery_builder import DeliveryBuilder
 from loomlog.services.families.webhook.handlers import WebhookHandlers
 from loomlog.services.families.webhook.ingress import IngressLog, WebhookOptions, WebhookServices
+from loomlog.services.families.webhook.ingress_group import GROUP, TOPIC, IngressGroup
+from loomlog.services.families.webhook.ingress_reader import IngressReader
 
-NEEDS = ("definition",)
+NEEDS = ("channel", "definition", "identity")
 
 
 def read_options(loaded: ProcessConfiguration) -> WebhookOptions:
@@ -21,6 +27,7 @@ def read_options(loaded: ProcessConfiguration) -> WebhookOptions:
         enabled=settings.webhooks_enabled,
         allow_unauthenticated=settings.webhooks_allow_unauthenticated,
         files=loaded.configuration.webhooks,
+        secrets=loaded.secret_registry,
     )
 
 
@@ -41,4 +48,36 @@ def open_family(context: FamilyContext) -> FamilyServices:
         decrypt=context.decrypt,
         clock_ms=context.clock_ms,
     )
-    return FamilyServices(handlers=handlers.by_operation())
+    started, by_operation = context.find(StartedRuns), handlers.by_operation()
+    if started is None:
+        return FamilyServices(handlers=by_operation)
+    member = _join_group(context, started, services)
+    return FamilyServices(handlers=by_operation, tasks={"webhooks": member.run}, lags={TOPIC: lambda: member.group.lag})
+
+
+def _join_group(context: FamilyContext, started: StartedRuns, services: WebhookServices) -> IngressGroup:
+    """Return the reader of loom.ingress of this runtime."""
+    channels = context.get(ChannelServices).operations
+    builder = DeliveryBuilder(
+        blobs=context.blobs,
+        encryption=started.encryption,
+        secrets=services.options.secrets,
+        channel_value_bytes=channels.limits.value_bytes_max,
+        credentials=started.credentials,
+        secret=started.secret,
+        stored=context.get(CredentialReader),
+    )
+    group = KafkaGroupReader(started.kafka, TOPIC, GROUP, session_timeout_ms=started.session_timeout_ms)
+    reader = IngressReader(
+        group,
+        context.codec,
+        context.commands,
+        definitions=services.definitions,
+        builder=builder,
+        rows=services.rows,
+        replicas=context.parts.replicas,
+        channels=channels,
+        dead_letters=started.dead_letters,
+        clock_ms=context.clock_ms,
+    )
+    return IngressGroup(reader=reader, group=group)

@@ -13,13 +13,9 @@ them as they are (projections/frames/masking.py).
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from loomlog.connectors.crypto.secret_patterns import redact_secrets
-
-CREDENTIAL_CHARACTERS_MIN = 4
-"""Characters of the shortest masked credential; shorter ones would hide innocent text too (runtime parity 5.9)."""
-CREDENTIAL_MASK = "[redacted:credential]"
 
 
 class Redaction:
@@ -71,11 +67,3 @@ class Redaction:
 
 NO_REDACTION = Redaction({})
 """The redaction that masks nothing."""
-
-
-def mask_credentials(credentials: Iterable[str], text: str) -> str:
-    """Return the text with the credentials of its run masked, longest first."""
-    for value in sorted(credentials, key=len, reverse=True):
-        if len(value) >= CREDENTIAL_CHARACTERS_MIN and value in text:
-            text = text.replace(value, CREDENTIAL_MASK)
-    return text

@@ -11,28 +11,36 @@ connectors/storage/run_credentials.py.
 """
 
 import asyncio
+import itertools
 import logging
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
-from loomlog.connectors.errors import ConnectorError
-from loomlog.connectors.process.logs import about
-from loomlog.connectors.tools.references import STORED_PREFIX
+from loomlog.connectors.errors import ConnectorError, Permanent
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.subagents.children import root_of
-from loomlog.services.families.identity.credentials import CredentialReader
+from loomlog.services.families.identity.credentials import CredentialReader, CredentialUser, CredentialValue
 
 log = logging.getLogger(__name__)
 
 CACHE_MAX = 10_000
 """Runs whose credentials a process keeps in memory; the least recently used are dropped and read again."""
+READ_MAX = 1_000
+"""Values of stored credentials that are kept for the runs of a tree; tokens that are renewed have many."""
 ENDED_MAX = 100_000
 """Ended runs whose credentials wait to be deleted; those of further runs are left to expire."""
 SWEEP_INTERVAL_S = 300.0
 """Seconds between two sweeps for expired credentials."""
 RETRY_S = 5.0
 NO_VALUES: Mapping[str, str] = {}
+
+
+def user_of(facts: RunFacts, tenant: str, purpose: str) -> CredentialUser:
+    """Return whom the credentials of a run are for."""
+    return CredentialUser(
+        tenant=tenant, user=facts.user_id, agent=facts.definition.name, purpose=purpose, run_id=root_of(facts)
+    )
 
 
 class CredentialStore(Protocol):
@@ -55,53 +63,52 @@ class Credentials:
         self._read: OrderedDict[str, dict[str, str]] = OrderedDict()
         """Values of stored credentials that the runs of a tree have read, under names that no reference has."""
         self._cache: OrderedDict[str, Mapping[str, str]] = OrderedDict()
+        self._numbers = itertools.count()
         self._ended: set[str] = set()
         self._wakeup = asyncio.Event()
 
     async def put(self, tenant: str, run_id: str, values: Mapping[str, str]) -> None:
         """Store the credentials of a run that is about to be started, durably. Raises ConnectorError."""
         if self._store is None:
-            log.error(
-                "the run %s starts without its credentials: LOOMLOG_SECRET_KEY is not set",
-                run_id,
-                extra=about(run_id, tenant),
-            )
-        elif values:
+            raise Permanent("credentials cannot be kept for a run: LOOMLOG_SECRET_KEY is not set here", kind="refused")
+        if values:
             await self._store.put(tenant, run_id, values)
 
-    async def load_values(self, facts: RunFacts, tenant: str, stored: Collection[str] = ()) -> Mapping[str, str]:
+    async def load_values(
+        self, facts: RunFacts, tenant: str, stored: Collection[str] = (), purpose: str = ""
+    ) -> Mapping[str, str]:
         """Return the credentials of the run's tree by name, without those that are deleted. Raises ConnectorError.
 
-        `stored`: names of stored credentials that are needed too; they are under STORED_PREFIX with the name. All that
-        were read for the tree are among the values, so that they are masked.
+        `stored`: references to stored credentials that are needed too; the values are by them. Those that name nothing
+        are left out. All that were read for the tree are among the values, so that they are masked. `purpose`: what
+        the log says that they are used for.
         """
         values = await self._load_own(facts, tenant)
         needed = {}
-        for name in stored:
-            value, _ = await self.read_stored(facts, tenant, name)
-            needed[STORED_PREFIX + name] = value
+        if self.stored is not None:
+            for reference, one in (await self.stored.resolve_known(stored, user_of(facts, tenant, purpose))).items():
+                needed[reference] = self._note_read(facts, one).value
         read = self._read.get(root_of(facts), NO_VALUES)
-        if not read:
-            return values
-        return {**values, **read, **{name: value for name, value in needed.items() if value}}
+        return {**values, **read, **needed} if read else values
 
-    async def read_stored(self, facts: RunFacts, tenant: str, name: str) -> tuple[str, tuple[str, str] | None]:
-        """Return the value of a stored credential, and the scope and the id of its owner; None: there is none.
+    async def read_stored(self, facts: RunFacts, tenant: str, name: str, purpose: str) -> CredentialValue | None:
+        """Return the value of a stored credential; None: there is none. Raises ConnectorError."""
+        user = user_of(facts, tenant, purpose)
+        named = None if self.stored is None else self.stored.find(name, user)
+        if self.stored is None or named is None:
+            return None
+        return self._note_read(facts, await self.stored.read(named, user))
 
-        The value is empty when it is gone meanwhile. Raises ConnectorError.
-        """
-        if self.stored is None:
-            return "", None
-        named = self.stored.find(tenant, name, user=facts.user_id, agent=facts.definition.name)
-        if named is None:
-            return "", None
-        value = await self.stored.value(named)
-        if value:
-            key, version = named.key, named.credential.version
-            self._read.setdefault(root_of(facts), {})[f"{key.scope}:{key.scope_id}:{key.name}:{version}"] = value
-            if len(self._read) > CACHE_MAX:
-                self._read.popitem(last=False)
-        return value, (named.key.scope, named.key.scope_id)
+    def _note_read(self, facts: RunFacts, credential: CredentialValue) -> CredentialValue:
+        """Keep a value as long as the run's tree, whose results are masked."""
+        read = self._read.setdefault(root_of(facts), {})
+        if credential.value not in read.values():
+            if len(read) >= READ_MAX:
+                del read[next(iter(read))]
+            read[f"read:{credential.named.key.name}:{next(self._numbers)}"] = credential.value
+        if len(self._read) > CACHE_MAX:
+            self._read.popitem(last=False)
+        return credential
 
     async def _load_own(self, facts: RunFacts, tenant: str) -> Mapping[str, str]:
         """Return the credentials that came with the request."""

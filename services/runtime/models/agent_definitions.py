@@ -40,7 +40,7 @@ from loomlog.services.core.run.limits import CONCURRENT_CHILDREN_DEFAULT, FALLBA
 from loomlog.services.core.run.subagents.children import INHERITED_VOLUMES
 from loomlog.services.core.run.turns.fallback import OPERATOR_KEY_RESTRICTED
 from loomlog.services.families.definition.table import FILE, SHARED, DefinitionTable, Resolved
-from loomlog.services.families.identity.credentials import CredentialReader
+from loomlog.services.families.identity.credentials import CredentialReader, CredentialUser
 from loomlog.services.runtime.models.approval_policies import ApprovalPolicies
 from loomlog.services.runtime.run.definition_overrides import intersect_grants, output_fields
 from loomlog.services.stream.entities.reads import PositionNotRead
@@ -139,6 +139,7 @@ class AgentDefinitions:
         *,
         tenant: str,
         user_tier: str,
+        user_id: str = "",
         credentials: Collection[str] = (),
         operator_key_restricted: bool = False,
         tools: tuple[str, ...] | None = None,
@@ -150,8 +151,8 @@ class AgentDefinitions:
         A version whose content must be loaded first (`load`) is refused as definition_pending.
 
         `credentials`: the names of those that the run brings. A provider whose key has one of these names, or that of a
-        stored credential of the tenant or the agent, is paid by them; others are available when the run may use the
-        operator's keys and there is one, or when they need none.
+        stored credential of the tenant, the user or the agent, is paid by them; others are available when the run may
+        use the operator's keys and there is one, or when they need none.
         `tools`: the caller's choice of tools; a prompt with placeholders describes only these. `is_child`: an agent
         that names no volumes gets INHERITED_VOLUMES.
         """
@@ -160,7 +161,8 @@ class AgentDefinitions:
         # A run may bring any number of other credentials.
         own = self._all_key_names.intersection(credentials) if credentials else NO_KEYS
         if self.stored is not None:
-            own |= {name for name in self._all_key_names if self.stored.find(tenant, name, agent=agent) is not None}
+            user = CredentialUser(tenant=tenant, user=user_id, agent=agent)
+            own |= {name for name in self._all_key_names if self.stored.find(name, user) is not None}
         source = self._find_source(agent, tenant, def_id)
         if isinstance(source, CommandRefusal):
             return source

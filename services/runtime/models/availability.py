@@ -26,6 +26,7 @@ from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import AwaitingModel
 from loomlog.services.core.run.turns.fallback import QUOTA_EXHAUSTED
 from loomlog.services.core.run.turns.model_result import retry_wait_ms
+from loomlog.services.families.identity.credentials import CredentialReader, CredentialUser
 from loomlog.services.runtime.models.provider_keys import NO_KEY, ProviderKey
 from loomlog.services.stream.global_tables.global_table import PARTITION, GlobalTable
 
@@ -77,6 +78,8 @@ class AvailabilityTracker:
         self._appender = appender
         self._clock_ms = clock_ms
         self._name = name
+        self.stored: CredentialReader | None = None
+        """The stored credentials, once they are read."""
         self._pending_marks: dict[tuple[str, str, bool], ModelMarked] = {}
         """Latest mark by provider, model and whether it is a rate limit."""
         self._has_pending = asyncio.Event()
@@ -90,7 +93,9 @@ class AvailabilityTracker:
         )
         self._publish(mark)
 
-    def on_failure(self, state: AwaitingModel, order: ModelFailed, *, key: ProviderKey = NO_KEY) -> ModelFailed:
+    def on_failure(
+        self, state: AwaitingModel, order: ModelFailed, *, tenant: str = "", key: ProviderKey = NO_KEY
+    ) -> ModelFailed:
         """Record a failed call made with that key; return the failure, with alternatives when no retry will follow.
 
         A rate limit, an empty balance or a refusal with a key that is not shared proves nothing about the model.
@@ -98,7 +103,7 @@ class AvailabilityTracker:
         if retry_wait_ms(state, order) is not None:
             return order
         if (order.kind in KEY_FAILURES and not key.is_shared) or self._requires_run_key(state.provider):
-            return self._with_alternatives(state, order)
+            return self._with_alternatives(state, order, tenant)
         definition = state.facts.definition
         mark = failure_mark(
             self._global_table.table,
@@ -110,15 +115,15 @@ class AvailabilityTracker:
             by=self._name,
         )
         self._publish(mark)
-        return self._with_alternatives(state, order)
+        return self._with_alternatives(state, order, tenant)
 
-    def on_saturated(self, state: AwaitingModel, order: ModelFailed) -> ModelFailed:
+    def on_saturated(self, state: AwaitingModel, order: ModelFailed, *, tenant: str = "") -> ModelFailed:
         """Return the failure as from `on_failure`, with alternatives of other providers only: this one had no free
         slot, which proves nothing about its model.
         """
         if retry_wait_ms(state, order) is not None:
             return order
-        failure = self._with_alternatives(state, order)
+        failure = self._with_alternatives(state, order, tenant)
         elsewhere = [one for one in failure.alternatives if one.choice.provider != state.provider]
         return replace(failure, alternatives=tuple(elsewhere))
 
@@ -126,11 +131,11 @@ class AvailabilityTracker:
         traits = self._traits.get(provider)
         return traits is not None and traits.requires_run_key
 
-    def _with_alternatives(self, state: AwaitingModel, order: ModelFailed) -> ModelFailed:
+    def _with_alternatives(self, state: AwaitingModel, order: ModelFailed, tenant: str) -> ModelFailed:
         left = self._traits.get(state.provider)
         return replace(
             order,
-            alternatives=self._alternatives(state, order.at_ms),
+            alternatives=self._alternatives(state, order.at_ms, tenant),
             leaves_cache=bool(left and left.has_prompt_cache),
         )
 
@@ -149,15 +154,18 @@ class AvailabilityTracker:
                 self._has_pending.set()
                 await asyncio.sleep(RETRY_S)
 
-    def _alternatives(self, state: AwaitingModel, now_ms: int) -> tuple[Alternative, ...]:
+    def _alternatives(self, state: AwaitingModel, now_ms: int, tenant: str) -> tuple[Alternative, ...]:
         if not state.facts.definition.fallback_on_error:
             return ()
         alternatives = []
         for choice in state.facts.definition.candidates:
             traits = self._traits.get(choice.provider)
-            if traits is None or not _has_key(state.facts, traits):
+            if traits is None:
                 continue
-            own_key = traits.api_key_env in state.facts.options.credentials
+            own_key = self._has_own_key(state.facts, tenant, traits.api_key_env)
+            may_use_operators = traits.has_key and not state.facts.options.operator_key_restricted
+            if traits.api_key_env and not own_key and not may_use_operators:
+                continue
             standing = self._global_table.table.availability(choice.provider, choice.model, now_ms, own_key=own_key)
             if traits.requires_run_key or standing.is_available:
                 sibling = traits.non_thinking_sibling(choice.model)
@@ -170,6 +178,13 @@ class AvailabilityTracker:
                 )
         return tuple(alternatives)
 
+    def _has_own_key(self, facts: RunFacts, tenant: str, name: str) -> bool:
+        """Return whether a key of that name came with the run, or is stored for its agent, user or tenant."""
+        if not name or name in facts.options.credentials:
+            return bool(name)
+        user = CredentialUser(tenant=tenant, user=facts.user_id, agent=facts.definition.name)
+        return self.stored is not None and self.stored.find(name, user) is not None
+
     def _publish(self, mark: ModelMarked | None) -> None:
         if mark is None:
             return
@@ -177,10 +192,3 @@ class AvailabilityTracker:
         self._global_table.apply_locally(mark)
         self._pending_marks[mark.provider, mark.model, mark.mark == RATE_LIMITED] = mark
         self._has_pending.set()
-
-
-def _has_key(facts: RunFacts, traits: ModelTraits) -> bool:
-    """Return whether the run has a key, may use the operator's and there is one, or the provider needs none."""
-    if not traits.api_key_env or traits.api_key_env in facts.options.credentials:
-        return True
-    return traits.has_key and not facts.options.operator_key_restricted

@@ -19,10 +19,11 @@ from typing import Protocol
 
 from loomlog.connectors.crypto.secret_patterns import clean_json, redact_secrets
 from loomlog.connectors.errors import ConnectorError, Permanent, Transient
+from loomlog.connectors.tools.references import mask_credentials
 from loomlog.schemas.conversation import Block, ImageBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
 from loomlog.schemas.records import Value, replace
 from loomlog.services.core.run.run_facts import RunFacts
-from loomlog.services.runtime.content.redaction import Redaction, mask_credentials
+from loomlog.services.runtime.content.redaction import Redaction
 from loomlog.services.runtime.content.run_credentials import Credentials
 
 REDACT = "redact"

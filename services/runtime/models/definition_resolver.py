@@ -25,6 +25,7 @@ class DefinitionResolver(Protocol):
         *,
         tenant: str,
         user_tier: str,
+        user_id: str = "",
         credentials: Collection[str] = (),
         operator_key_restricted: bool = False,
         tools: tuple[str, ...] | None = None,

@@ -33,6 +33,7 @@ from loomlog.connectors.protocols import (
     Tool,
     ToolSpec,
 )
+from loomlog.connectors.tools.references import mask_credentials
 from loomlog.schemas.client_names import TOOL_NAME_PREFIX as CLIENT_PREFIX
 from loomlog.schemas.conversation import ToolUseBlock
 from loomlog.schemas.generated.values import (
@@ -55,7 +56,7 @@ from loomlog.services.core.run.turns.completion import owes_record
 from loomlog.services.runtime.content.definition_texts import DefinitionTexts
 from loomlog.services.runtime.content.encryption import NO_CIPHER, PLAINTEXT, ContentEncryption, NoCipher
 from loomlog.services.runtime.content.payloads import fence_results, inline_or_blob, load_messages, make_storable
-from loomlog.services.runtime.content.redaction import NO_REDACTION, mask_credentials
+from loomlog.services.runtime.content.redaction import NO_REDACTION
 from loomlog.services.runtime.content.run_credentials import NO_CREDENTIALS, NO_VALUES, Credentials
 from loomlog.services.runtime.models import provider_keys
 from loomlog.services.runtime.models.availability import AvailabilityTracker
@@ -244,9 +245,11 @@ class ModelCalls:
             if self._availability is None:
                 return order
             if error.kind == PROVIDER_FULL:
-                return self._availability.on_saturated(state, order)
+                return self._availability.on_saturated(state, order, tenant=tenant)
             # An unavailable blob store, key or budget proves nothing about the model; another model would not help.
-            return self._availability.on_failure(state, order, key=key) if is_with_provider else order
+            if not is_with_provider:
+                return order
+            return self._availability.on_failure(state, order, tenant=tenant, key=key)
         finally:
             if hold is not None:
                 hold.close()
@@ -318,16 +321,16 @@ class ModelCalls:
                 )
         sources = [provider_keys.run_key_source(facts, values)]
         if provider.api_key_env and not values:
-            value, owner = await self._credentials.read_stored(facts, tenant, provider.api_key_env)
-            if owner is not None:
-                if not value:  # as above
-                    text = f"{name}: the value of the stored credential {provider.api_key_env} is gone; store it again"
-                    raise Permanent(text, kind="refused")
-                scope, scope_id = owner
-                stored = provider_keys.KeySource(
-                    source=scope, scope=scope_id or tenant, values={provider.api_key_env: value}
+            try:
+                stored = await self._credentials.read_stored(facts, tenant, provider.api_key_env, f"model {name}")
+            except Permanent as error:  # no fallback, as above
+                raise Permanent(f"{name}: {error}", kind="refused", status=error.status) from error
+            if stored is not None:
+                owner = stored.named.key
+                values_of_owner = {provider.api_key_env: stored.value}
+                sources.append(
+                    provider_keys.KeySource(source=owner.scope, scope=owner.scope_id or tenant, values=values_of_owner)
                 )
-                sources.append(stored)
         return provider_keys.resolve_key(
             name,
             provider.api_key_env,

@@ -206,11 +206,13 @@ class ChildRunCoordinator:
         return order.definition, await memory.read(prompt_run(order, child.run_id, facts.positions))
 
     def _resolve(self, parent: Aggregate, child: DelegatedChild) -> AgentDefinition | CommandRefusal:
-        options = _require_facts(parent.state).options
+        facts = _require_facts(parent.state)
+        options = facts.options
         return self._context.definitions.resolve(
             child.spawn.agent,
             tenant=parent.tenant,
             user_tier=options.user_tier,
+            user_id=facts.user_id,
             credentials=options.credentials,
             operator_key_restricted=options.operator_key_restricted,
             def_id=child.spawn.def_id,

@@ -89,6 +89,8 @@ class HookCall(Value, frozen=True, kw_only=True):
     idempotency_key: str
     server: str
     tool: str
+    user_id: str = ""
+    agent: str = ""
 
 
 class ToolCaller(Protocol):
@@ -282,6 +284,8 @@ class RunEndHooks:
             idempotency_key=command_id,
             server=hook.server,
             tool=hook.tool,
+            user_id=facts.user_id,
+            agent=facts.definition.name,
         )
         try:
             result = await self._tools.call(context, arguments)

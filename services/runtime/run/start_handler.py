@@ -178,6 +178,7 @@ class StartHandler:
             command.agent,
             tenant=command.envelope.tenant,
             user_tier=command.options.user_tier,
+            user_id=command.user_id,
             credentials=command.options.credentials,
             operator_key_restricted=command.options.operator_key_restricted,
             tools=command.tools,

@@ -23,9 +23,11 @@ from loomlog.connectors.mcp.elicitation import to_response
 from loomlog.connectors.mcp.peer import NotSent, SessionLost
 from loomlog.connectors.mcp.tool_list import SEPARATOR, ListedTool, server_part, visible_name
 from loomlog.connectors.protocols import EffectClass, GivenAnswer, Tool, ToolContext, ToolResult, ToolSpec
-from loomlog.connectors.tools.references import RunValues, stored_names
+from loomlog.connectors.tools.references import RunValues, mask_credentials, masked_errors, stored_references
 from loomlog.connectors.tools.registry import build_specs
+from loomlog.schemas.records import replace
 from loomlog.services.core.run.interrupts.questions import CANCELLED
+from loomlog.services.families.identity.credentials import CredentialUser
 from loomlog.services.families.mcp.effects import effect_of
 from loomlog.services.families.mcp.server import Server
 from loomlog.services.families.mcp.servers import McpServers
@@ -57,7 +59,7 @@ class McpTool:
         self.description = listed.description
         self.input_schema: Mapping[str, Any] = listed.input_schema
         self.timeout_s = server.block.timeout_seconds + GRACE_S
-        self.credential_names = stored_names(server.block.headers)
+        self.credential_references = stored_references(server.block.headers)
         self._servers = servers
         self._server = server
         self._listed = listed
@@ -126,7 +128,7 @@ class UnlistedTool:
     def __init__(self, servers: McpServers, server: Server, name: str) -> None:
         self.name = name
         self.timeout_s = server.block.timeout_seconds + GRACE_S
-        self.credential_names = stored_names(server.block.headers)
+        self.credential_references = stored_references(server.block.headers)
         self._servers = servers
         self._server = server
 
@@ -229,8 +231,8 @@ class McpTools:
 
 
 class HookToolCalls:
-    """Calls of tools after the ends of runs (protocol ToolCaller of end_hooks.py). They have no credentials of the run,
-    which are gone by then.
+    """Calls of tools after the ends of runs (protocol ToolCaller of end_hooks.py). They have stored
+    credentials, and none that came with the run, which are gone by then.
     """
 
     def __init__(self, servers: McpServers) -> None:
@@ -245,10 +247,19 @@ class HookToolCalls:
             raise Permanent(f"{call.tool[:80]} is not among the `tools` of {server.name}", kind="forbidden")
         if not isinstance(arguments, dict):
             return ToolResult(text="args: expected an object", is_error=True)
-        values = RunValues(root_run_id=call.root_run_id, tenant=call.tenant, credentials={})
-        session = await self._servers.session(server, values)
+        user = CredentialUser(
+            tenant=call.tenant,
+            user=call.user_id,
+            agent=call.agent,
+            purpose=f"hook {call.server}",
+            run_id=call.root_run_id,
+        )
+        values = await self._servers.stored_values(server, user, root_run_id=call.root_run_id)
         timeout_s = server.block.timeout_seconds
-        return await session.call_tool(call.tool, arguments, timeout_s=timeout_s, key=call.idempotency_key)
+        with masked_errors(values.credentials):
+            session = await self._servers.session(server, values)
+            result = await session.call_tool(call.tool, arguments, timeout_s=timeout_s, key=call.idempotency_key)
+        return replace(result, text=mask_credentials(values.credentials.values(), result.text))
 
 
 def is_mcp_name(name: str) -> bool:

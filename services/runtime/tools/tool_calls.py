@@ -33,6 +33,7 @@ from loomlog.connectors.protocols import (
     VolumeBinding,
 )
 from loomlog.connectors.tools import read
+from loomlog.connectors.tools.references import mask_credentials
 from loomlog.connectors.tools.registry import describe_unknown_tool
 from loomlog.schemas.conversation import ToolResultBlock
 from loomlog.schemas.generated.values import HookAct, ToolCall
@@ -59,7 +60,6 @@ from loomlog.services.core.shares import ShareExhausted
 from loomlog.services.families.hook.answers import HookedResult
 from loomlog.services.runtime.content.encryption import NO_CIPHER, PLAINTEXT, ContentEncryption, NoCipher
 from loomlog.services.runtime.content.payloads import make_storable
-from loomlog.services.runtime.content.redaction import mask_credentials
 from loomlog.services.runtime.content.run_credentials import NO_CREDENTIALS, NO_VALUES, Credentials
 from loomlog.services.runtime.models.model_calls import Toolset
 from loomlog.services.runtime.run.context import MakeResult
@@ -563,8 +563,8 @@ class ToolCalls:
         """Call the tool, with its timeout. Secrets of the run are masked in the result."""
         try:
             # Without the credentials the call is not made: an echo of one could not be masked.
-            stored = tool.credential_names if isinstance(tool, UsesStoredCredentials) else ()
-            values = await self._credentials.load_values(facts, tenant, stored)
+            stored = tool.credential_references if isinstance(tool, UsesStoredCredentials) else ()
+            values = await self._credentials.load_values(facts, tenant, stored, f"tool {tool.name}")
             if values:
                 context = replace(context, credentials=values)
             async with self._call_slots.turn(tool, tenant, facts.user_id), asyncio.timeout(tool.timeout_s):

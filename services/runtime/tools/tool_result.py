@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.protocols import Blobs, ToolResult
+from loomlog.connectors.tools.references import mask_credentials
 from loomlog.schemas.generated.values import BlobRef, ChannelUse, HookAct
 from loomlog.schemas.records import replace
 from loomlog.services.core.run.commands import ToolCompleted
@@ -16,7 +17,6 @@ from loomlog.services.core.run.tools.result_size import shorten
 from loomlog.services.families.hook.answers import HookedResult
 from loomlog.services.runtime.content.encryption import NoCipher
 from loomlog.services.runtime.content.payloads import inline_or_blob, make_storable
-from loomlog.services.runtime.content.redaction import mask_credentials
 from loomlog.services.runtime.content.run_credentials import NO_VALUES
 from loomlog.services.runtime.tools.channel_previews import with_previews
 from loomlog.services.stream.encryption.subject_keys import ContentCipher

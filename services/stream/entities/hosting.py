@@ -165,8 +165,10 @@ class HostedEntities:
         """Take what aggregates send that is no command, by the name in `Send.to`, with the tenant; they return at once.
         What such a receiver loses with its process the timer of the aggregate sends again.
         """
-        self.put_credentials: Callable[[str, Any, Mapping[str, str]], Awaitable[None]] | None = None
-        """Takes tenant, StartRun and where the values are by the name of the credential, and stores the values."""
+        self.put_credentials: Callable[[str, Any, Mapping[str, str]], Awaitable[Any]] | None = None
+        """Takes tenant, StartRun and where the values are by the name of the credential, and stores the values. Returns
+        None, or a command that is sent instead of the start, when there is no value. Raises Transient.
+        """
         self._read_ahead: dict[tuple[int, int], frozenset[tuple[str, int]]] = {}
         """Timers that were set, by partition and term."""
         self._rows = rows
@@ -301,7 +303,7 @@ class HostedEntities:
 
     async def _deliver(self, delivery: Deliver, tenant: str) -> None:
         sent: Any = delivery.send.command
-        if not isinstance(sent, Record):
+        if not isinstance(delivery.send.command, Record):
             if (receiver := self.receivers.get(delivery.send.to)) is not None:
                 receiver(sent, tenant)
             return
@@ -311,11 +313,14 @@ class HostedEntities:
         if delivery.send.to == "run":
             # Its subject is the aggregate, whatever event sends it: a run's content is encrypted for its subject.
             envelope = replace(envelope, subject=delivery.id.rsplit(":", 2)[0])
+            instead: Any = None
             if delivery.send.credentials_env and self.put_credentials is not None:
-                await self.put_credentials(tenant, delivery.send.command, delivery.send.credentials_env)
-            await self._send_to_run(replace(delivery.send.command, envelope=envelope))
-            return
-        command = replace(delivery.send.command, envelope=envelope)
+                instead = await self.put_credentials(tenant, sent, delivery.send.credentials_env)
+            if instead is None:
+                await self._send_to_run(replace(sent, envelope=envelope))
+                return
+            sent = instead
+        command = replace(sent, envelope=envelope)
         try:
             await self.parts.client.ask(command, wait_s=DELIVERY_WAIT_S)
         except CommandUnanswered as error:

@@ -8,22 +8,21 @@ Before: services/families/entity_handlers.py. After: replicas.py; rows.py.
 """
 
 import asyncio
-import math
-from collections.abc import Collection, Mapping, Sequence
-from typing import Literal
+from collections.abc import Awaitable, Callable, Sequence
+from functools import wraps
+from typing import Any, TypeVar, cast
 
 from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.storage.postgres import PostgresReader
 from loomlog.projections import entity_items
 from loomlog.projections.engine.positions import PositionWatch
 from loomlog.projections.entities import list_entities, load_entities
-from loomlog.projections.entity_items import OFFSET_MAX, ItemPage, ItemRow, ItemSums
 from loomlog.projections.tables import page_token
 from loomlog.schemas.position import Position
 from loomlog.services.core.families import aggregate_id, aggregate_key
 from loomlog.services.stream.entities.client import EntityClient
 from loomlog.services.stream.entities.families import FamilySet
-from loomlog.services.stream.entities.reads import EntityRow, PositionNotRead
+from loomlog.services.stream.entities.reads import EntityReads, EntityRow, PositionNotRead
 from loomlog.services.stream.entities.replicas import Replicas
 from loomlog.services.stream.entities.rows import EntityRows, tables_may_be_missing
 
@@ -32,6 +31,30 @@ WAIT_S = 2.0
 POLL_S = 0.02
 FOLLOW_S = 0.1
 """How long the positions that the process follows are waited for before the cursor is asked for."""
+
+
+ReadT = TypeVar("ReadT", bound=Callable[..., Awaitable[Any]])
+
+
+def _of_items(read: ReadT) -> ReadT:
+    """Return a method that waits for the rows and asks the query of its name in projections/entity_items.py."""
+    query: Callable[..., Awaitable[Any]] = getattr(entity_items, read.__name__)
+
+    @wraps(read)
+    async def ask(
+        self: "EntityReader",
+        family: str,
+        tenant: str,
+        *args: Any,
+        positions: Sequence[str] = (),
+        lag_max: int = 0,
+        **options: Any,
+    ) -> Any:
+        await self._wait_for_rows(family, tenant, positions, lag_max=lag_max)
+        with tables_may_be_missing():
+            return await query(self._reader, family, tenant, *args, **options)
+
+    return cast(ReadT, ask)
 
 
 class EntityReader:
@@ -95,112 +118,12 @@ class EntityReader:
         page = await list_entities(self._reader, family, tenant, prefix=prefix, limit=limit, after=token)
         return [EntityRow(name=row.name, entity=self._rows.shown(row)) for row in page.rows]
 
-    async def load_items(
-        self, family: str, tenant: str, kind: str, ids: Sequence[str], *, positions: Sequence[str] = ()
-    ) -> Sequence[ItemRow]:
-        await self._wait_for_rows(family, tenant, positions)
-        with tables_may_be_missing():
-            return await entity_items.load_items(self._reader, family, tenant, kind, ids)
-
-    async def list_items(
-        self,
-        family: str,
-        tenant: str,
-        kind: str,
-        *,
-        key_a: str = "",
-        key_b: str = "",
-        aggregate: str = "",
-        newest_first: bool = True,
-        limit: int,
-        after: str = "",
-        positions: Sequence[str] = (),
-    ) -> ItemPage:
-        await self._wait_for_rows(family, tenant, positions)
-        with tables_may_be_missing():
-            return await entity_items.list_items(
-                self._reader,
-                family,
-                tenant,
-                kind,
-                key_a=key_a,
-                key_b=key_b,
-                aggregate=aggregate,
-                newest_first=newest_first,
-                limit=limit,
-                after=after,
-            )
-
-    async def list_items_by_id(
-        self,
-        family: str,
-        tenant: str,
-        kind: str,
-        *,
-        prefix: str = "",
-        after: str = "",
-        limit: int,
-        positions: Sequence[str] = (),
-    ) -> Sequence[ItemRow]:
-        await self._wait_for_rows(family, tenant, positions)
-        with tables_may_be_missing():
-            return await entity_items.list_items_by_id(
-                self._reader, family, tenant, kind, prefix=prefix, after=after, limit=limit
-            )
-
-    async def newest_items(
-        self,
-        family: str,
-        tenant: str,
-        kind: str,
-        by: Literal["key_a", "key_b"],
-        keys: Collection[str],
-        *,
-        number_max: float = math.inf,
-        offset_max: int = OFFSET_MAX,
-        lag_max: int = 0,
-        positions: Sequence[str] = (),
-    ) -> Mapping[str, ItemRow]:
-        await self._wait_for_rows(family, tenant, positions, lag_max=lag_max)
-        with tables_may_be_missing():
-            return await entity_items.newest_items(
-                self._reader, family, tenant, kind, by, keys, number_max=number_max, offset_max=offset_max
-            )
-
-    async def sum_items(
-        self,
-        family: str,
-        tenant: str,
-        kind: str,
-        *,
-        keys_a: Collection[str] | None = None,
-        keys_b: Collection[str] | None = None,
-        aggregates: Collection[str] | None = None,
-        positions: Sequence[str] = (),
-    ) -> ItemSums:
-        await self._wait_for_rows(family, tenant, positions)
-        with tables_may_be_missing():
-            return await entity_items.sum_items(
-                self._reader, family, tenant, kind, keys_a=keys_a, keys_b=keys_b, aggregates=aggregates
-            )
-
-    async def sum_items_by_key(
-        self,
-        family: str,
-        tenant: str,
-        kind: str,
-        by: Literal["key_a", "key_b"],
-        *,
-        keys_a: Collection[str] | None = None,
-        keys_b: Collection[str] | None = None,
-        aggregates: Collection[str] | None = None,
-        positions: Sequence[str] = (),
-    ) -> Mapping[str, ItemSums]:
-        await self._wait_for_rows(family, tenant, positions)
-        with tables_may_be_missing():
-            return await entity_items.sum_items_by_key(
-                self._reader, family, tenant, kind, by, keys_a=keys_a, keys_b=keys_b, aggregates=aggregates
-            )
+    load_items = _of_items(EntityReads.load_items)
+    list_items = _of_items(EntityReads.list_items)
+    list_items_by_id = _of_items(EntityReads.list_items_by_id)
+    newest_items = _of_items(EntityReads.newest_items)
+    sum_items = _of_items(EntityReads.sum_items)
+    sum_items_by_key = _of_items(EntityReads.sum_items_by_key)
 
     async def wait(self, partition: int, offset: int, *, timeout_s: float) -> int:
         deadline = asyncio.get_running_loop().time() + timeout_s

@@ -32,7 +32,8 @@ log = logging.getLogger(__name__)
 POLL_S = 1.0
 REST_S = 0.02
 """Rest after a poll that nothing here waited for: each poll of a busy topic costs broker and process a millisecond. A
-process that does not know what another one has just changed, such as the definition of a child, is as late as this.
+process that does not know what another one has just changed, such as a limit, is as late as this; a request that does
+not find something reads to the end first (services/application/absence.py).
 """
 POLL_RECORDS_MAX = 5_000
 """Records of one poll. Fewer are whole batches, so a poll of fewer ends with the end of a decision."""
@@ -166,9 +167,22 @@ class Replicas:
             pass  # the result says how many are missing
         return max(0, offset + 1 - self.next_offsets.get(partition, 0))
 
+    @property
+    def records_read(self) -> int:
+        """How far the log was read: it grows with every record."""
+        return sum(self.next_offsets.values())
+
+    async def catch_up(self, *, timeout_s: float) -> None:
+        """Wait until everything that is in the log now is read. Raises Transient on timeout."""
+        ends = await self._ranges.end_offsets(self.topic, self.partitions)
+        for partition, end in ends.items():
+            await self._reach(partition, end, timeout_s=timeout_s)
+
     async def caught_up(self, partition: int, *, timeout_s: float) -> None:
         """Wait until everything that is in a partition now is read. Raises Transient on timeout."""
-        end = await self._ranges.end_offset(self.topic, partition)
+        await self._reach(partition, await self._ranges.end_offset(self.topic, partition), timeout_s=timeout_s)
+
+    async def _reach(self, partition: int, end: int, *, timeout_s: float) -> None:
         missing = await self.wait(partition, end - 1, timeout_s=timeout_s) if end else 0
         if missing:
             raise Transient(f"{missing} records of {self.topic}/{partition} are not read yet", kind="unavailable")

@@ -3,13 +3,24 @@
 Before: services/families/entity_handlers.py. After: reading.py, one for each set.
 """
 
-import math
-from collections.abc import Collection, Mapping, Sequence
-from typing import Literal
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from typing import Any, TypeVar, cast
 
-from loomlog.projections.entity_items import OFFSET_MAX, ItemPage, ItemRow, ItemSums
 from loomlog.services.stream.entities.hosting import EntityParts
-from loomlog.services.stream.entities.reads import EntityReads, EntityRow
+from loomlog.services.stream.entities.reads import EntityReads
+
+ReadT = TypeVar("ReadT", bound=Callable[..., Awaitable[Any]])
+
+
+def _of_family(read: ReadT) -> ReadT:
+    """Return a method that asks the reads of the topic set of the family, which it names first."""
+
+    @wraps(read)
+    async def ask(self: "RoutedReads", family: str, *args: Any, **options: Any) -> Any:
+        return await getattr(self.of(family), read.__name__)(family, *args, **options)
+
+    return cast(ReadT, ask)
 
 
 class RoutedReads:
@@ -34,116 +45,12 @@ class RoutedReads:
     async def wait(self, partition: int, offset: int, *, timeout_s: float) -> int:
         return await self._first.wait(partition, offset, timeout_s=timeout_s)
 
-    async def show(self, family: str, tenant: str, name: str, *, positions: Sequence[str] = ()) -> EntityRow | None:
-        return await self.of(family).show(family, tenant, name, positions=positions)
-
-    async def local(self, family: str, tenant: str, name: str, *, positions: Sequence[str] = ()) -> EntityRow | None:
-        return await self.of(family).local(family, tenant, name, positions=positions)
-
-    async def list(
-        self, family: str, tenant: str, *, prefix: str = "", after: str = "", limit: int, positions: Sequence[str] = ()
-    ) -> Sequence[EntityRow]:
-        return await self.of(family).list(family, tenant, prefix=prefix, after=after, limit=limit, positions=positions)
-
-    async def load_items(
-        self, family: str, tenant: str, kind: str, ids: Sequence[str], *, positions: Sequence[str] = ()
-    ) -> Sequence[ItemRow]:
-        return await self.of(family).load_items(family, tenant, kind, ids, positions=positions)
-
-    async def list_items(
-        self,
-        family: str,
-        tenant: str,
-        kind: str,
-        *,
-        key_a: str = "",
-        key_b: str = "",
-        aggregate: str = "",
-        newest_first: bool = True,
-        limit: int,
-        after: str = "",
-        positions: Sequence[str] = (),
-    ) -> ItemPage:
-        return await self.of(family).list_items(
-            family,
-            tenant,
-            kind,
-            key_a=key_a,
-            key_b=key_b,
-            aggregate=aggregate,
-            newest_first=newest_first,
-            limit=limit,
-            after=after,
-            positions=positions,
-        )
-
-    async def list_items_by_id(
-        self,
-        family: str,
-        tenant: str,
-        kind: str,
-        *,
-        prefix: str = "",
-        after: str = "",
-        limit: int,
-        positions: Sequence[str] = (),
-    ) -> Sequence[ItemRow]:
-        return await self.of(family).list_items_by_id(
-            family, tenant, kind, prefix=prefix, after=after, limit=limit, positions=positions
-        )
-
-    async def newest_items(
-        self,
-        family: str,
-        tenant: str,
-        kind: str,
-        by: Literal["key_a", "key_b"],
-        keys: Collection[str],
-        *,
-        number_max: float = math.inf,
-        offset_max: int = OFFSET_MAX,
-        lag_max: int = 0,
-        positions: Sequence[str] = (),
-    ) -> Mapping[str, ItemRow]:
-        return await self.of(family).newest_items(
-            family,
-            tenant,
-            kind,
-            by,
-            keys,
-            number_max=number_max,
-            offset_max=offset_max,
-            lag_max=lag_max,
-            positions=positions,
-        )
-
-    async def sum_items(
-        self,
-        family: str,
-        tenant: str,
-        kind: str,
-        *,
-        keys_a: Collection[str] | None = None,
-        keys_b: Collection[str] | None = None,
-        aggregates: Collection[str] | None = None,
-        positions: Sequence[str] = (),
-    ) -> ItemSums:
-        return await self.of(family).sum_items(
-            family, tenant, kind, keys_a=keys_a, keys_b=keys_b, aggregates=aggregates, positions=positions
-        )
-
-    async def sum_items_by_key(
-        self,
-        family: str,
-        tenant: str,
-        kind: str,
-        by: Literal["key_a", "key_b"],
-        *,
-        keys_a: Collection[str] | None = None,
-        keys_b: Collection[str] | None = None,
-        aggregates: Collection[str] | None = None,
-        positions: Sequence[str] = (),
-    ) -> Mapping[str, ItemSums]:
-        return await self.of(family).sum_items_by_key(
-            family, tenant, kind, by, keys_a=keys_a, keys_b=keys_b, aggregates=aggregates, positions=positions
-        )
+    show = _of_family(EntityReads.show)
+    local = _of_family(EntityReads.local)
+    list = _of_family(EntityReads.list)
+    load_items = _of_family(EntityReads.load_items)
+    list_items = _of_family(EntityReads.list_items)
+    list_items_by_id = _of_family(EntityReads.list_items_by_id)
+    newest_items = _of_family(EntityReads.newest_items)
+    sum_items = _of_family(EntityReads.sum_items)
+    sum_items_by_key = _of_family(EntityReads.sum_items_by_key)

@@ -1,7 +1,7 @@
 // Dialogs on the browser's own <dialog>: focus is kept inside, Escape closes.
 import { html, useId, useLayoutEffect, useRef, useState } from "../ui.js";
 import { useAction } from "../resource.js";
-import { Button, Field } from "./controls.js";
+import { Button, CopyButton, Field } from "./controls.js";
 import { ErrorState } from "./states.js";
 
 /** @param {{title: string, onClose: () => void, children?: any, actions?: any, wide?: boolean}} properties shown as long as it is rendered */
@@ -44,5 +44,13 @@ export function Confirm({ title, children, confirm, danger = false, typed = "", 
     ${needsReason || takesReason ? html`<${Field} label="Reason" value=${reason} onInput=${setReason} required=${needsReason} hint="Kept in the log." />` : null}
     ${typed ? html`<${Field} label=${`Type ${typed} to go on`} value=${text} onInput=${setText} required />` : null}
     ${action.error ? html`<${ErrorState} error=${action.error} compact />` : null}
+  <//>`;
+}
+
+/** Shows a secret that no other answer has. @param {{title: string, secret: string, label: string, children?: any, onClose: () => void}} properties label: of the button that copies it; children: what it is for */
+export function ShownOnce({ title, secret, label, children, onClose }) {
+  return html`<${Dialog} title=${title} onClose=${onClose} actions=${html`<${Button} kind="primary" onClick=${onClose}>Close<//>`}>
+    <div class="note warn">Keep it now: it is not shown again. ${children}</div>
+    <p class="command"><code class="wraps">${secret}</code><${CopyButton} text=${secret} label=${label} /></p>
   <//>`;
 }

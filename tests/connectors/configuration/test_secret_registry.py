@@ -35,6 +35,10 @@ HOOK = {"kind": "http", "url": URL, "secret_env": "PLANTED_HOOK"}
 BACKEND = {"kind": "remote", "config": {"base_url": "https://memory.example.com", "api_key_env": "PLANTED_BACKEND"}}
 BLOCKS: Mapping[str, Any] = {
     "principals": {"ann": {"tenant": "acme", "subject": "a", "scopes": ["runs:read"], "token_env": "LOOMLOG_PLANTED"}},
+    "credential_stores": {
+        "vault": {"type": "vault", "url": "https://vault.example", "tenants": "acme", "token_env": "STORE_TOKEN"},
+        "aws": {"type": "aws", "region": "eu-central-1", "tenants": "acme"},
+    },
     "issuers": {
         "company": {
             "issuer": "https://login.example.com",
@@ -254,7 +258,7 @@ def test_every_field_that_names_a_variable_gives_an_entry() -> None:
     given = {tuple(step for step in use.path if isinstance(step, str)) for use in uses}
     for path in fields - {("secrets",), ("scheduled_runs", "user_credentials_from_env")}:
         assert any(set(path) <= set(place) for place in given), path
-    assert len(fields) == 13
+    assert len(fields) == 17
 
 
 def test_a_schedule_of_the_files_needs_the_list_too() -> None:

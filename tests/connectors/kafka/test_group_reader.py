@@ -13,7 +13,7 @@ from loomlog.connectors.protocols import LogRecord
 from loomlog.redpanda.apply import apply
 from loomlog.redpanda.topics import load_topics
 from loomlog.schemas.codec import local_codec
-from loomlog.services.runtime.ingress.records import read_record
+from loomlog.services.families.webhook.ingress_records import read_record
 
 WAIT_S = 10.0
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from loomlog.connectors.crypto.installation_key import SecretKey
-from loomlog.connectors.errors import Permanent
+from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.storage import stored_credentials
 from loomlog.connectors.storage.postgres import PostgresOptions
 from loomlog.connectors.storage.stored_credentials import (
@@ -62,6 +62,10 @@ async def test_rows_in_postgres(postgres: str, pg_schema: str) -> None:
         assert (await rows.get(GIT, 1), await rows.after(None)) == (None, [])
         for version in (1, 2, 3):
             await store.put(GIT, version, f"{VALUE}{version}")
+        with pytest.raises(Transient, match="another process stores the credential git now"):
+            await store.put(GIT, 3, "another value")
+        assert await store.get(GIT, 3) == f"{VALUE}3"
+        assert (await rows.newest(GIT), await rows.newest(replace(GIT, name="none"))) == (3, 0)
         first = (await rows.after(None))[0]
         assert [row.version for row in await rows.after(first)] == [2, 3]
         await rows.delete(GIT, below=2)
@@ -69,6 +73,13 @@ async def test_rows_in_postgres(postgres: str, pg_schema: str) -> None:
         assert [await store.get(GIT, version) for version in (2, 3)] == [f"{VALUE}2", f"{VALUE}3"]
         await rows.delete_version(GIT, 2)
         assert [row.version for row in await rows.after(None)] == [3]
+        for user in ("ada", "bob"):
+            await store.put(replace(GIT, scope="user", scope_id=user), 1, VALUE)
+        await rows.delete_owned("acme", "user", "ada")
+        assert [row.key.scope_id for row in await rows.after(None)] == ["", "bob"]
+        await rows.delete_owned("acme", "user", None)
+        await rows.delete_owned("globex", "tenant", None)
+        assert [row.key.scope for row in await rows.after(None)] == ["tenant"]
     finally:
         await rows.close()
 

@@ -10,7 +10,8 @@ VALUES = RunValues(
         "default": "bearer-1",
         "git": "token-${run.tenant_id}",
         "bad": "a\r\nX-Evil: 1",
-        "cred:git": "stored",
+        "$cred:git": "stored",
+        "$ghapp:bot": "minted",
     },
 )
 
@@ -27,6 +28,8 @@ VALUES = RunValues(
         ("${run.user_bearer:-anonymous}", "bearer-1"),
         ("${run.credentials.git}", "token-${run.tenant_id}"),
         ("Bearer $cred:git", "Bearer stored"),
+        ("token $ghapp:bot", "token minted"),
+        ("$ghapp:git", None),
         ("$cred:none", None),
         ("${run.credentials.none:-$cred:git}", "$cred:git"),
         ("${HOME} ${env.x}", "${HOME} ${env.x}"),

@@ -3,13 +3,12 @@
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import pytest
 import pytest_asyncio
 
 from loomlog.services.families.definition import FAMILY
 from loomlog.services.families.definition.services import DefinitionOptions
 from tests.services.api.serving import Served, served
-from tests.services.application.world import ACME, GLOBEX, IVY, READER
+from tests.services.application.world import ACME, GLOBEX
 from tests.services.entities import UNANSWERED, MemoryEntities
 
 PATH = "/v1/_evaluation"
@@ -74,12 +73,6 @@ async def test_a_run_of_another_tenant_is_unknown_and_an_administrator_names_the
     assert (await here.client(GLOBEX).post(f"{PATH}?tenant=acme", json=body)).json()["code"] == "insufficient_scope"
     assert (await here.client().post(PATH, json=body)).json()["reason"] == "unknown_run"
     assert (await here.client().post(f"{PATH}?tenant=acme", json=body)).status_code == 200
-
-
-@pytest.mark.parametrize("caller", [IVY, READER])
-async def test_it_takes_the_scope_of_the_tenant(here: Served, caller: object) -> None:
-    answer = await here.client(caller).post(PATH, json={"op": "get", "eval_id": "e"})  # type: ignore[arg-type]
-    assert (answer.status_code, answer.json()["code"]) == (403, "insufficient_scope")
 
 
 async def test_without_an_owner_it_is_pending(here: Served, entities: MemoryEntities) -> None:

@@ -290,12 +290,6 @@ async def test_refusals_about_users_have_codes_of_their_own(here: Served) -> Non
         assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
 
 
-@pytest.mark.parametrize("caller", [READER, IVY])
-async def test_members_and_isolated_users_register_nobody(here: Served, caller: Caller) -> None:
-    answer = await here.client(caller).post(USERS, json={"subject": "eve"})
-    assert (answer.status_code, answer.json()["code"]) == (403, "insufficient_scope")
-
-
 async def test_users_of_another_tenant_are_none(here: Served) -> None:
     await registered(here)
     made = await token_of_user(here)

@@ -27,8 +27,6 @@ from tests.services.application.world import ACME, ADMIN_CALLER, GLOBEX, READER,
 from tests.services.grpc.serving import Served, refusal, served, user_text
 
 MINTING = IdentityOptions(peppers=Peppers(keys=(b"pepper",)), grace_s=60)
-NOT_BUILT = {"DirectoryUsers", "DirectoryInspect", "DirectoryTenants"}
-"""RPCs of features that this installation does not have; a tool without operations is found by itself."""
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -47,7 +45,7 @@ def ids_of(events):
 def test_every_rpc_of_the_service_has_a_row():
     rows = [*(row.name for row in RPCS), *RPCS_WITH_OP, *TOOL_RPCS, *(row.name for row in STREAMS)]
     assert len(set(rows)) == len(rows)
-    assert set(rows) | NOT_BUILT == {method.name for method in service_descriptor().methods}
+    assert set(rows) == {method.name for method in service_descriptor().methods}
     assert len(service_descriptor().methods) == 59 + len({"GetRun", "Evaluation"})
 
 
@@ -203,7 +201,7 @@ async def test_the_pages_of_a_list_are_joined(here: Served, monkeypatch: pytest.
     pages = iter([{row.pages: [1], "next": "a"}, {row.pages: [2], "next": "b"}, {row.pages: [3], "next": None}])
     cursors = []
 
-    async def request(operation, caller, fields):
+    async def request(operation, caller, fields, tenant):
         cursors.append(fields.get("cursor"))
         return Answer(value=next(pages))
 
@@ -294,10 +292,9 @@ async def test_runs_of_another_tenant_are_not_found(here: Served):
 
 
 async def test_rpcs_of_later_clients_and_of_features_that_are_not_there_say_so(here: Served):
-    for name in ("DirectoryUsers", "Document"):
-        missing = await refusal(here.call(name))
-        assert missing.code() is grpc.StatusCode.UNIMPLEMENTED
-        assert missing.details() == f"{name} is not served: this installation does not have it"
+    missing = await refusal(here.call("Document"))
+    assert missing.code() is grpc.StatusCode.UNIMPLEMENTED
+    assert missing.details() == "Document is not served: this installation does not have it"
     later = here.channel.unary_unary(f"/{SERVICE}/RetuneRun")
     unknown = await refusal(later(b"", metadata=(("authorization", "Bearer admin-token"),)))
     assert unknown.code() in (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.UNAUTHENTICATED)
@@ -354,6 +351,33 @@ async def test_a_subject_is_reported_in_the_tenant_of_the_caller(here: Served):
     assert rehearsal.dry_run
     wrong = await refusal(here.call("ErasureExecute", subject="ada", dry_run=False, confirm="eve"))
     assert wrong.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_the_directory_has_the_users_of_the_callers_tenant(here: Served):
+    await here.run(caller=ACME)
+    await here.run(caller=GLOBEX)
+    listed = await here.call("DirectoryUsers", caller=ACME)
+    (user,) = listed.users
+    assert (listed.tenant, user.subject, user.running_count, user.total_count) == ("acme", ACME.subject, 0, 1)
+    assert user.last_started_at
+    one = await here.call("DirectoryInspect", caller=ACME, subject=ACME.subject)
+    assert (one.tenant, one.subject, one.activity.subject, one.activity.total_count) == (
+        "acme",
+        ACME.subject,
+        ACME.subject,
+        1,
+    )
+    assert (one.chats, one.usage.calls > 0, one.budget.HasField("hard_limit")) == (1, True, False)
+    nobody = await here.call("DirectoryInspect", caller=ACME, subject=GLOBEX.subject)
+    assert (nobody.subject, nobody.activity.total_count) == (GLOBEX.subject, 0), (
+        "a user of another tenant is as one of none"
+    )
+    assert (await here.call("DirectoryInspect", subject="ada")).tenant == "default", "of an administrator its own"
+    tenants = {row.tenant: (row.users, row.runs) for row in (await here.call("DirectoryTenants")).tenants}
+    assert tenants == {"acme": (1, 1), "globex": (1, 1)}
+    for name, caller in (("DirectoryInspect", READER), ("DirectoryTenants", ACME)):
+        denied = await refusal(here.call(name, caller=caller))
+        assert denied.code() is grpc.StatusCode.PERMISSION_DENIED
 
 
 async def test_a_process_that_is_not_ready_says_what_it_waits_for(tmp_path: Path):

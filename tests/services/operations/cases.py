@@ -9,13 +9,13 @@ from urllib.parse import quote
 
 import httpx
 
+from loomlog.services.application.operations import product_operations
 from loomlog.services.core.access.rules import Access
 from loomlog.services.core.operation_input import OP, field_schemas, required_fields
 from loomlog.services.core.operation_requests import body_fields, path_fields, query_fields
 from loomlog.services.core.operations import AnyOperation, Http
-from loomlog.services.families.registry import all_operations
 
-OPERATIONS = all_operations()
+OPERATIONS = product_operations()
 
 
 @dataclass(frozen=True)

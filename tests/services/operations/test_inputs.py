@@ -9,13 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loomlog.services.core.operation_input import describe_schema, field_schemas, input_schema, parse_input
-from loomlog.services.core.operations import AnyOperation
+from loomlog.services.core.operations import PRINTABLE, PRINTABLE_WITH_TABS, AnyOperation
 from loomlog.services.core.refusals import Refused
 from tests.services.operations.cases import OPERATIONS
 
 EXAMPLES = 20
 TEXTS = st.characters(exclude_categories=["Cs", "Cc"])
 """Characters of texts: no store takes half a surrogate pair or NUL, whatever a schema says."""
+ASCII = st.characters(codec="ascii", exclude_categories=["Cc"])
 ANY_JSON = st.recursive(
     st.none()
     | st.booleans()
@@ -43,6 +44,10 @@ def values_of(schema: Mapping[str, Any]) -> st.SearchStrategy[Any]:
             return st.floats(low, high, allow_nan=False, allow_infinity=False)
         case "string" if "contentEncoding" in schema:
             return st.sampled_from(["", "AAAA"])
+        case "string" if schema.get("pattern") not in (None, PRINTABLE, PRINTABLE_WITH_TABS):
+            return st.from_regex(schema["pattern"], fullmatch=True, alphabet=ASCII).filter(
+                lambda text: schema.get("minLength", 0) <= len(text) <= schema.get("maxLength", 600)
+            )
         case "string":
             most = min(schema.get("maxLength", 50), 600)
             return st.text(TEXTS, min_size=schema.get("minLength", 0), max_size=most)
@@ -56,9 +61,9 @@ def values_of(schema: Mapping[str, Any]) -> st.SearchStrategy[Any]:
             optional = {name: values_of(one) for name, one in schema["properties"].items() if name not in required}
             return st.fixed_dictionaries(required, optional=optional)
         case "object":
-            return st.dictionaries(
-                st.text(TEXTS, max_size=5), values_of(schema.get("additionalProperties") or {}), max_size=3
-            )
+            more = schema.get("additionalProperties")
+            values = values_of(more) if isinstance(more, dict) else ANY_JSON
+            return st.dictionaries(st.text(TEXTS, max_size=5), values, max_size=3)
         case "null":
             return st.none()
     return ANY_JSON

@@ -74,7 +74,8 @@ async def installation(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterato
         made.service.authenticator = ScopedCallers(tokens())
         here = Here(made.app)
         handlers = dict.fromkeys(OPERATIONS, here.record)
-        made.world.layer.dispatch = Dispatch(handlers, clock_ms=lambda: NOW_MS, new_token=made.world.token)
+        dispatch = Dispatch(handlers, clock_ms=lambda: NOW_MS, new_token=made.world.token)
+        made.world.layer.dispatch = made.service.process_dispatch = dispatch
         yield here
 
 
@@ -125,7 +126,7 @@ async def test_who_may_reaches_the_handler_of_the_own_tenant(here: Here, case: C
     assert bool(call.command_id) is (case.operation.effect is not Effect.READ)
 
 
-@every
+@pytest.mark.parametrize("case", [case for case in CASES if case.access.scopes], ids=route_of)
 async def test_a_caller_without_the_scope_learns_which_one_is_needed(here: Here, case: Case) -> None:
     answer = await case.send(here.client())
     assert refusal(answer)["code"] == "insufficient_scope"

@@ -16,6 +16,7 @@ from loomlog.services.families.process_start import check_tiers_of_runtime
 from loomlog.services.runtime.models.availability import ModelTraits
 from loomlog.services.runtime.models.routing import Routing, model_traits
 from tests.services.core.run.given import NOW, erred
+from tests.services.families.identity.stored import Stored
 from tests.services.runtime.content.test_run_credentials import Store
 from tests.services.runtime.models.test_availability import Replica, state
 from tests.services.runtime.models.test_provider_keys import NAME, REPLY, THEIRS, asking, working
@@ -216,6 +217,37 @@ def test_a_run_falls_back_there_with_its_key_only() -> None:
     assert left(one, "BLIND_KEY", restricted=True) == ["blind"]
     one.board.apply_locally(ModelMarked(provider="blind", model="large", mark="stalled", at_ms=1))
     assert left(one, "BLIND_KEY") == ["blind", "deep"], "nobody would take such a mark back"
+
+
+@pytest.mark.parametrize(
+    ("scope", "scope_id", "counts"),
+    [
+        ("tenant", "", True),
+        ("agent", "helper", True),
+        ("user", "ada", True),
+        ("user", "bob", False),
+        ("agent", "another", False),
+    ],
+)
+async def test_a_run_goes_and_falls_back_where_a_stored_credential_pays(
+    scope: str, scope_id: str, counts: bool, tmp_path: Path
+) -> None:
+    stored = Stored(tenant="t")
+    await stored.set("BLIND_KEY", "sk-stored", scope=scope, scope_id=scope_id)
+    await stored.set("ANTHROPIC_API_KEY", "sk-stored", scope=scope, scope_id=scope_id.replace("helper", "tiered"))
+    one = Replica(MemoryLog({"providers": 1}), "one", KEYED)
+    one.availability.stored = stored.reader()
+    failing = state()
+    failing = replace(failing, facts=replace(failing.facts, user_id="ada"))
+    order = erred(failing, "unavailable", transient=True)
+    there = one.availability.on_failure(failing, order, tenant="t").alternatives
+    assert [alternative.choice.provider for alternative in there] == (["blind"] if counts else []) + ["deep"]
+    elsewhere = one.availability.on_failure(failing, order, tenant="another").alternatives
+    assert [alternative.choice.provider for alternative in elsewhere] == ["deep"]
+    made = routing(tmp_path)
+    made.definitions.stored = stored.reader()
+    agent = made.definitions.resolve("tiered", tenant="t", user_tier="", user_id="ada")
+    assert places(agent) == (["anthropic"] if counts else []) + ["openai", "mock"]
 
 
 # --- limits of the operator's key ------------------------------------------------------------------------------------

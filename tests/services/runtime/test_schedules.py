@@ -42,11 +42,12 @@ from loomlog.services.families.identity.credentials import CredentialReader
 from loomlog.services.families.identity.directory import Directory
 from loomlog.services.families.schedule import FAMILY as SCHEDULE
 from loomlog.services.families.schedule.arming import ActiveSchedules, ScheduleArming, schedule_options
+from loomlog.services.families.schedule.reconciler import ScheduleReconciler
 from loomlog.services.families.schedule.state import Schedule
 from loomlog.services.runtime.clock import clock_ms
 from loomlog.services.runtime.content.run_credentials import Credentials
+from loomlog.services.runtime.content.schedule_credentials import ScheduleCredentials
 from loomlog.services.runtime.run.run_end_actions import RunEndActions
-from loomlog.services.runtime.schedule_reconciler import ScheduleCredentials, ScheduleReconciler
 from loomlog.services.runtime.telemetry.tracing import NO_TRACING
 from loomlog.services.stream.entities.client import EntityClient
 from loomlog.services.stream.entities.reads import EntityRow
@@ -406,6 +407,32 @@ async def test_values_of_the_environment_are_beside_the_log_before_the_run_start
         assert world.store.values["acme", run_id] == {"github": "a-secret-value"}
     records = [record.value or b"" for records in world.log.records.values() for record in records]
     assert not any(b"a-secret-value" in value for value in records)
+
+
+@pytest.mark.parametrize(
+    ("credentials", "reason"),
+    [
+        ({"user_credentials": {"github": "$cred:git"}}, "$cred:git names no stored credential"),
+        ({"user_credentials": {"github": "$ghapp:bot"}}, "$ghapp:bot names no stored credential"),
+        ({"user_credentials_from_env": {"github": VARIABLE}}, f"{VARIABLE} is not set"),
+    ],
+)
+async def test_a_fire_whose_credential_is_not_there_fails_and_starts_nothing(
+    credentials: Mapping[str, Any], reason: str, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, "")
+    async with world.process("a") as process:
+        await world.create(process, "@every 1h", max_fires=1, **credentials)
+        envelope = CommandEnvelope(command_id="now", tenant="acme", issued_at_ms=clock_ms())
+        await process.client.ask(RunScheduleNow(envelope=envelope, name="nightly"), wait_s=5)
+        await until(lambda: bool(world.events(FireSettled)))
+        (settled,) = world.events(FireSettled)
+        assert (settled.status, settled.counts) == ("failed", False)
+        assert settled.error.startswith("credential_unavailable: user_credentials.github: ")
+        assert reason in settled.error
+        assert (await world.state(process)).is_armed
+    assert world.runs() == []
+    assert world.store.values == {}
 
 
 async def test_what_a_clock_ahead_has_decided_begins_again_at_the_next_takeover(world: World) -> None:

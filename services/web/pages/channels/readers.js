@@ -45,7 +45,7 @@ export function MoveDialog({ row, scopeId, tenant, readers, reader = "", cursor 
     let to = cursor || text.trim();
     if (!to) {
       const { messages } = await channels.peek(row.name, { order: "newest", max_messages: 1, scope_id: scopeId, tenant });
-      if (!messages.length) throw new Error("There is no message to move it behind.");
+      if (!messages[0]?.cursor) throw new Error("There is no message to move it behind.");
       to = messages[0].cursor;
     }
     await channels.ack(row.name, { cursor: to, ...(name.trim() ? { reader: name.trim() } : {}), ...(scopeId ? { scope_id: scopeId } : {}) }, { tenant });

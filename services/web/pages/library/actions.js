@@ -64,7 +64,7 @@ export function NameActions({ kind, name, entry, tenant, onDone, onDeleted }) {
   const isOwn = entry.version_count > 0 && (entry.tenant_id !== "" || tenant === "_shared" || !me.value?.tenant_id);
   const close = () => setAsked("");
   const rollBack = async (why) => {
-    const answer = await library.operate(kind.kind, { op: "rollback", name, why, ...(entry.active_def_id && entry.source === "tenant" ? { expect_active: entry.active_def_id } : {}) }, { tenant });
+    const answer = /** @type {Api.DefinitionRolledBack} */ (await library.operate(kind.kind, { op: "rollback", name, why, ...(entry.active_def_id && entry.source === "tenant" ? { expect_active: entry.active_def_id } : {}) }, { tenant }));
     toast(`Version ${answer.version} is active again.`);
     onDone();
   };

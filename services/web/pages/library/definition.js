@@ -29,7 +29,7 @@ const LINEAGE_DEPTH = 100;
 async function readDefinition(kind, name, tenant, signal) {
   const [list, own] = await Promise.all([
     library.list({ kind: kind.kind, name, tenant }, { signal }),
-    library.operate(kind.kind, { op: "list", name }, { tenant }, { signal }),
+    /** @type {Promise<Api.DefinitionVersions>} */ (library.operate(kind.kind, { op: "list", name }, { tenant }, { signal })),
   ]);
   const entry = list.definitions[0] ?? null;
   if (!entry && !own.versions.length) return null;

@@ -15,10 +15,10 @@ const ROLES = { external: "people and services", self: "the run itself", parent:
 /** @param {{id: string, tenant: string}} properties id: def_id of an agent's version */
 export function Judgements({ id, tenant }) {
   const withLineage = here.value.query.get("lineage") === "true";
-  const sums = useResource((signal) => library.judgements({ op: "aggregate", def_id: id, include_lineage: withLineage }, { tenant }, { signal }), [id, tenant, withLineage]);
+  const sums = useResource((signal) => /** @type {Promise<Api.EvaluationAggregated>} */ (library.judgements({ op: "aggregate", def_id: id, include_lineage: withLineage }, { tenant }, { signal })), [id, tenant, withLineage]);
   const list = usePages(
     async (cursor, signal) => {
-      const answer = await library.judgements({ op: "list_for_def", def_id: id, limit: PAGE_SIZE, ...(cursor ? { cursor } : {}) }, { tenant }, { signal });
+      const answer = /** @type {Api.EvaluationsOfDefinition} */ (await library.judgements({ op: "list_for_def", def_id: id, limit: PAGE_SIZE, ...(cursor ? { cursor } : {}) }, { tenant }, { signal }));
       return { rows: answer.evaluations, next: answer.next ?? null };
     },
     [id, tenant],

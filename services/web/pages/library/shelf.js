@@ -27,7 +27,7 @@ export function Source({ source, hasFile = false }) {
   return html`<${Chip} tone=${tone} title=${title + (hasFile && source !== "file" ? "; it stands in front of the one of a file" : "")}>${word}${hasFile && source !== "file" ? " over file" : ""}<//>`;
 }
 
-/** Callers without substrate:tenant see names and files, which other routes give. */
+/** Callers without substrate:tenant see names and files, which other routes give. @returns {Promise<any[]>} */
 async function readNames(kind, tenant, signal) {
   if (kind.shelf) {
     const { entries } = await library.shelf(kind.shelf, { tenant }, { signal });
@@ -52,6 +52,7 @@ export function ShelfPage({ kind }) {
   const text = query.get("q") ?? "";
   const mayRead = may("substrate:tenant");
   const list = usePages(
+    /** @returns {Promise<{rows: any[], next: string | null}>} */
     async (cursor, signal) => {
       if (!mayRead) return { rows: await readNames(kind, tenant, signal), next: null };
       const answer = await library.list({ kind: kind.kind, tenant, limit: PAGE_SIZE, cursor, ...(SHOWN[shown] ?? {}) }, { signal });

@@ -23,8 +23,8 @@ export function EntryView({ place, entryKey, tenant, onChanged }) {
   const entry = useResource((signal) => memory.entry(place.scope, place.id, entryKey, { tenant }, { signal }), [place.scope, place.id, entryKey, tenant]);
   const past = usePages(
     async (cursor, signal) => {
-      const answer = await memory.entry(place.scope, place.id, entryKey, { history: 1, limit: PAGE, cursor, tenant }, { signal });
-      return { rows: answer.versions, next: answer.next };
+      const { versions = [], next = null } = await memory.entry(place.scope, place.id, entryKey, { history: 1, limit: PAGE, cursor, tenant }, { signal });
+      return { rows: versions, next };
     },
     [place.scope, place.id, entryKey, tenant],
   );

@@ -17,6 +17,7 @@ export function Facts({ place, tenant, round }) {
   const shows = here.value.query.get("show") === "superseded" ? "superseded" : "valid";
   const [seen, setSeen] = useState(round);
   const list = usePages(
+    /** @returns {Promise<{rows: (Api.MemoryRow | Api.MemorySupersededRow)[], next: string | null}>} */
     async (cursor, signal) => {
       if (shows === "superseded") {
         const answer = await memory.superseded({ scope: place.scope, scope_id: place.id, limit: PAGE, cursor, tenant }, { signal });

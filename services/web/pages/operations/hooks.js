@@ -1,8 +1,8 @@
 // Hooks: addresses that are asked before tool calls and told after them.
 import { html, useState } from "../../ui.js";
 import { operations } from "../../api.js";
-import { Button, Chip, CopyButton, Field, Id } from "../../components/controls.js";
-import { Confirm, Dialog } from "../../components/dialog.js";
+import { Button, Chip, Field, Id } from "../../components/controls.js";
+import { Confirm, Dialog, ShownOnce } from "../../components/dialog.js";
 import { Empty, ErrorState, Resource } from "../../components/states.js";
 import { PlainTable } from "../../components/table.js";
 import { Time, formatDuration } from "../../components/time.js";
@@ -56,11 +56,9 @@ function RegisterDialog({ onClose, onDone }) {
     onDone();
     setMade(answer);
   };
-  if (made) return html`<${Dialog} title="The hook is registered" onClose=${onClose} actions=${html`<${Button} kind="primary" onClick=${onClose}>Close<//>`}>
-    ${made.signing_secret
-      ? html`<p class="note warn">Keep this secret now: it is not shown again. With it your service checks the signature of each request.</p><p class="command"><code class="wraps">${made.signing_secret}</code><${CopyButton} text=${made.signing_secret} label="Copy the secret" /></p>`
-      : html`<p>It replaces the earlier hook of this owner and name, and keeps its secret.</p>`}
-  <//>`;
+  const title = "The hook is registered";
+  if (made?.signing_secret) return html`<${ShownOnce} title=${title} secret=${made.signing_secret} label="Copy the secret" onClose=${onClose}>With it your service checks the signature of each request.<//>`;
+  if (made) return html`<${Dialog} title=${title} onClose=${onClose} actions=${html`<${Button} kind="primary" onClick=${onClose}>Close<//>`}><p>It replaces the earlier hook of this owner and name, and keeps its secret.</p><//>`;
   return html`<${Dialog} title="Register a hook" onClose=${onClose} actions=${html`<${Button} onClick=${onClose}>Cancel<//><${Button} kind="primary" isBusy=${action.isBusy} isDisabled=${!isReady} onClick=${register}>Register<//>`}>
     <form class="fields" onSubmit=${(event) => (event.preventDefault(), register())}>
       <div class="fields two">

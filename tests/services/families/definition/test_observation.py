@@ -15,9 +15,10 @@ from loomlog.services.application.health.components import observed_files_check
 from loomlog.services.core.refusals import Unavailable
 from loomlog.services.families.definition import FAMILY, observation
 from loomlog.services.families.definition.limits import OBSERVED_AGAIN_MS, OBSERVED_FOR_MS
-from loomlog.services.families.definition.observation import FileObserver, observer_name
+from loomlog.services.families.definition.observation import FileObserver
 from loomlog.services.families.definition.state import StaticContent
 from loomlog.services.families.definition.table import SHARED, DefinitionTable, file_definition
+from loomlog.services.families.opening import RunningProcess
 from loomlog.services.stream.entities.answers import CommandUnanswered
 from tests.services.families.contract import loop_checks
 from tests.services.families.contract.cases import CASES
@@ -154,5 +155,5 @@ async def test_doctor_names_what_differs(here: Processes) -> None:
 
 
 def test_a_process_keeps_its_name() -> None:
-    assert observer_name("api", "api-1") == "api-1"
-    assert observer_name("api", "") == observer_name("api", "") != observer_name("runtime", "")
+    assert RunningProcess.of("api", "api-1").name == "api-1"
+    assert RunningProcess.of("api", "") == RunningProcess.of("api", "") != RunningProcess.of("runtime", "")

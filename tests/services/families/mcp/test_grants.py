@@ -15,7 +15,7 @@ from loomlog.connectors.mcp.peer import AuthorizationNeeded
 from loomlog.connectors.storage.stored_credentials import CredentialKey, MemoryStoredCredentialRows, StoredCredentials
 from loomlog.connectors.tools.references import RunValues
 from loomlog.services.core.refusals import Refused
-from loomlog.services.families.identity.credentials import CredentialReader
+from loomlog.services.families.identity.credentials import CredentialReader, CredentialUser
 from loomlog.services.families.identity.state import Credential, entry_key
 from loomlog.services.families.mcp.grants import McpGrants, grant_name
 from loomlog.services.families.mcp.servers import NO_RUN
@@ -87,7 +87,7 @@ class Here:
         scope = "user" if user else "tenant"
         url = await grants.begin(server, challenge, scope=scope, scope_id=user, subject="ann", scopes=scopes)
         state = dict(parse_qsl(urlsplit(url).query))["state"]
-        return (await grants.find_pending(state)).pending.url
+        return (await grants.find_pending(state)).url
 
     async def finish(self, query: dict[str, str], world: World | None = None) -> None:
         servers = (world or self.world).servers
@@ -235,10 +235,10 @@ async def test_tokens_that_a_server_sends_back_are_masked(peer, here):
 async def test_a_grant_is_for_its_address_alone_and_no_header_reaches_it(peer, here):
     await here.log_in()
     reader = here.world.servers.grants._reader
-    assert reader.find("acme", grant_name("crm")) is None
+    assert reader.find(grant_name("crm"), CredentialUser(tenant="acme")) is None
     here.block = McpServerBlock(transport="http", url=peer.url.replace("/mcp", "/other"))
     moved = here.process()
-    key = reader.find_grant("acme", grant_name("crm")).key
+    key = reader.find_grant(grant_name("crm"), CredentialUser(tenant="acme")).key
     assert await moved.servers.grants.current(moved.server("crm"), key) is None
 
 

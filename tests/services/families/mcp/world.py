@@ -9,6 +9,7 @@ from loomlog.schemas.generated.entity_events import CommandHadNoEffect
 from loomlog.services.core.families import At, aggregate_id
 from loomlog.services.families.definition.files import server_content
 from loomlog.services.families.definition.table import DefinitionTable, file_definition
+from loomlog.services.families.identity.credentials import CredentialReader
 from loomlog.services.families.mcp.decide import decide
 from loomlog.services.families.mcp.servers import McpOptions, McpServers
 from loomlog.services.families.mcp.state import NAME, ServerTools, evolve
@@ -47,7 +48,12 @@ class Log:
 class World:
     """Servers of the files, by name."""
 
-    def __init__(self, environment: Mapping[str, str] | None = None, **blocks: McpServerBlock) -> None:
+    def __init__(
+        self,
+        environment: Mapping[str, str] | None = None,
+        credentials: CredentialReader | None = None,
+        **blocks: McpServerBlock,
+    ) -> None:
         self.log = Log()
         files = {
             ("mcpserver", name): file_definition("mcpserver", name, server_content(block))
@@ -55,7 +61,9 @@ class World:
         }
         table = DefinitionTable(self.log, files, blobs=None, reads=None)
         options = McpOptions(blocks=blocks, environment=environment or {})
-        self.servers = McpServers(table, self.log, self.log, options, clock_ms=lambda: 1, now_s=time.monotonic)
+        self.servers = McpServers(
+            table, self.log, self.log, options, clock_ms=lambda: 1, now_s=time.monotonic, credentials=credentials
+        )
 
     def server(self, name: str, tenant: str = "acme"):
         server = self.servers.find(tenant, name)

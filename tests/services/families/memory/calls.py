@@ -99,7 +99,7 @@ def memory_handlers(entries: EntryOperations, backends: Backends | None = None) 
     """Return the handlers of an installation with entries alone: SQL memory is off."""
     backends = backends or Backends(entries, NOTHING, NOTHING, secrets=NOTHING)
     consolidation = ConsolidationOperations(NOTHING, NOTHING, NOTHING, NOTHING, clock_ms=int)
-    databases = DatabaseServices(DatabaseOptions(), NOTHING)
+    databases = DatabaseServices(DatabaseOptions(), NOTHING, is_for_agents=False)
     return {
         **MemoryHandlers(entries, backends).by_operation(),
         **DatabaseHandlers(databases.open, require_local=backends.require_local).by_operation(),

@@ -12,6 +12,7 @@ from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.protocols import EffectClass, ToolContext, ToolResult
 from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.connectors.storage.run_credentials import MemoryCredentialRows, RunCredentials
+from loomlog.connectors.tools.references import mask_credentials
 from loomlog.schemas.generated.run_events import RunCompleted, ToolReturned
 from loomlog.schemas.generated.values import ParentCall
 from loomlog.schemas.records import replace
@@ -20,7 +21,6 @@ from loomlog.services.core.run.react import CallTool, ReconcileTool
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import AwaitingTools
 from loomlog.services.runtime.content import run_credentials as module
-from loomlog.services.runtime.content.redaction import mask_credentials
 from loomlog.services.runtime.content.run_credentials import Credentials
 from loomlog.services.runtime.telemetry.tracing import NoTracing
 from loomlog.services.runtime.tools.tool_calls import ToolCalls

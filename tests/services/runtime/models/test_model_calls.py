@@ -74,11 +74,13 @@ class Heard:
         self.told.append(f"{provider}/{model} answered")
         self.paid.append(key.source)
 
-    def on_failure(self, state: AwaitingModel, order: ModelFailed, *, key: ProviderKey = NO_KEY) -> ModelFailed:
+    def on_failure(
+        self, state: AwaitingModel, order: ModelFailed, *, tenant: str = "", key: ProviderKey = NO_KEY
+    ) -> ModelFailed:
         self.told.append(f"{state.provider}/{state.model} {order.kind}")
         return order
 
-    def on_saturated(self, state: AwaitingModel, order: ModelFailed) -> ModelFailed:
+    def on_saturated(self, state: AwaitingModel, order: ModelFailed, *, tenant: str = "") -> ModelFailed:
         self.told.append(f"{state.provider}/{state.model} has no place")
         return order
 

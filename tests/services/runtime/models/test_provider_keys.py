@@ -1,24 +1,19 @@
 """Which key a model call is made with, who pays, and what becomes of a call that has none."""
 
-from typing import Any
-
 import pytest
 
-from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.protocols import Reply
-from loomlog.connectors.storage.stored_credentials import CredentialKey, MemoryStoredCredentialRows, StoredCredentials
 from loomlog.schemas.generated.run_events import ModelReplied
 from loomlog.schemas.generated.values import ParentCall, Usage
 from loomlog.schemas.records import replace
 from loomlog.services.core.run.decide import decide
 from loomlog.services.core.run.state import AwaitingModel
-from loomlog.services.families.identity.credentials import CredentialReader
-from loomlog.services.families.identity.state import Credential, entry_key
 from loomlog.services.runtime.content.run_credentials import Credentials
 from loomlog.services.runtime.models import provider_keys
 from loomlog.services.runtime.models.provider_keys import NO_KEY, OPERATOR_KEY, KeySource, ProviderKey
 from tests.services.core.run.given import RUN, begun
+from tests.services.families.identity.stored import Stored
 from tests.services.runtime.content.test_run_credentials import Store
 from tests.services.runtime.models.test_model_calls import Work
 
@@ -183,26 +178,12 @@ async def test_the_answer_in_the_log_says_who_paid_and_nothing_in_it_shows_the_k
 # --- stored credentials ----------------------------------------------------------------------------------------------
 
 
-class OneStored:
-    """A directory with one credential; see Directory."""
-
-    def __init__(self, scope: str, scope_id: str = "", name: str = NAME) -> None:
-        self.known = {
-            entry_key(scope, scope_id, name): Credential(scope=scope, scope_id=scope_id, name=name, version=1)
-        }
-
-    def credentials(self, tenant: str) -> dict[str, Credential]:
-        return self.known
-
-
 async def of_stored(scope: str, scope_id: str = "", *, value: str = "sk-stored") -> Credentials:
     """Return the credentials of runs, one that came with a run and one that is stored."""
-    store = StoredCredentials(MemoryStoredCredentialRows(), SecretKey(keys=(bytes(32),)))
-    if value:
-        await store.put(CredentialKey(tenant="", scope=scope, scope_id=scope_id, name=NAME), 1, value)
-    directory: Any = OneStored(scope, scope_id)
+    stored = Stored(tenant="")
+    await stored.set(NAME, value, scope=scope, scope_id=scope_id)
     credentials = Credentials(Store({NAME: THEIRS}))
-    credentials.stored = CredentialReader(directory, store)
+    credentials.stored = stored.reader()
     return credentials
 
 

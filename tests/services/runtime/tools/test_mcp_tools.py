@@ -16,6 +16,7 @@ from loomlog.services.runtime.tools.mcp_tools import HookToolCalls, McpTools, Un
 from loomlog.services.runtime.tools.toolset import ProcessToolset
 from tests.connectors.mcp.peer_server import ECHO, PeerServer, Raw
 from tests.connectors.mcp.test_sessions import SCRIPT
+from tests.services.families.identity.stored import Stored
 from tests.services.families.mcp.world import World, context
 
 
@@ -29,8 +30,8 @@ async def peer():
 async def opened():
     worlds = []
 
-    async def open_world(**blocks: McpServerBlock) -> World:
-        worlds.append(World({"PATH": os.environ["PATH"]}, **blocks))
+    async def open_world(credentials=None, **blocks: McpServerBlock) -> World:
+        worlds.append(World({"PATH": os.environ["PATH"]}, credentials, **blocks))
         return worlds[-1]
 
     yield open_world
@@ -79,7 +80,7 @@ async def test_a_call_carries_the_headers_of_its_run_and_no_session_is_shared(pe
     await listed(world)
     tool = toolset(world).find("mcp__crm__echo")
     assert isinstance(tool, UsesStoredCredentials)
-    assert tool.credential_names == {"mine"}
+    assert tool.credential_references == {"$cred:mine"}
     assert (await tool.call({"text": "a"}, context(crm="key-of-ann"))).text == "a"
     assert (await tool.call({"text": "b"}, context(crm="key-of-bob"))).text == "b"
     calls = [sent for sent, body in peer.requests if body.get("method") == "tools/call"]
@@ -88,6 +89,21 @@ async def test_a_call_carries_the_headers_of_its_run_and_no_session_is_shared(pe
     assert calls[0]["x-root"] == "r_0"
     assert not {"x-stored", "x-missing"} & calls[0].keys()
     assert peer.methods().count("initialize") == 3, "one without a run, one for each key"
+
+
+async def test_a_list_and_a_hook_have_stored_credentials_that_do_not_show(peer, opened):
+    stored = Stored()
+    await stored.set("mine", "hunter2-hunter2")
+    peer.answers["tools/list"] = lambda request: {"tools": [{**ECHO, "description": "for hunter2-hunter2"}]}
+    world = await opened(credentials=stored.reader(), crm=block(peer, headers={"X-Stored": "token $cred:mine"}))
+    await listed(world)
+    assert {sent.get("x-stored") for sent, _ in peer.requests} == {"token hunter2-hunter2"}
+    (recorded,) = world.log.events
+    assert "[redacted:credential]" in recorded.tools
+    assert "hunter2" not in recorded.tools
+    call = HookCall(tenant="acme", root_run_id="r_0", idempotency_key="k", server="crm", tool="echo")
+    result = await HookToolCalls(world.servers).call(call, {"text": "hunter2-hunter2"})
+    assert result.text == "[redacted:credential]"
 
 
 async def test_arguments_are_checked_before_anything_is_sent(peer, opened):

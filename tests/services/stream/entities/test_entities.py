@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from loomlog.connectors.errors import Transient
 from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.generated.counter_events import CounterIncremented, CounterReset
 from loomlog.schemas.generated.entity_commands import RepairAggregate
@@ -52,6 +53,19 @@ async def test_a_command_is_answered_with_its_events_and_their_place(world: Enti
     assert CODEC.decode(record.value or b"").record == answer.events[0]
     assert answer.position == f"{TOPICS.events}/{answer.partition}:{answer.offset}"
     assert not world.log.records[TOPICS.commands, answer.partition], "it was handed over in memory"
+
+
+async def test_a_process_catches_up_with_all_that_is_in_the_log(world: EntityWorld) -> None:
+    owner, late = await world.process(), await world.sender()
+    await world.ask(owner, world.increment("hits", "c1", 3))
+    await late.replicas.catch_up(timeout_s=1.0)
+    ends = {number: len(world.log.records[TOPICS.events, number]) for number in range(world.partitions)}
+    assert {number: late.replicas.next_offset(number) for number in ends} == ends
+    assert late.replicas.records_read == sum(ends.values()) > 0
+    world.processes[-1].tasks[0].cancel()  # it follows the log no more
+    await world.ask(owner, world.increment("hits", "c2", 1))
+    with pytest.raises(Transient, match="not read yet"):
+        await late.replicas.catch_up(timeout_s=0.01)
 
 
 async def test_a_process_that_owns_nothing_sends_by_the_topic_and_gets_the_same_answer(world: EntityWorld) -> None:

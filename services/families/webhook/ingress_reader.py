@@ -36,11 +36,11 @@ from loomlog.services.families.webhook.bodies import BodyInvalid, parse_body
 from loomlog.services.families.webhook.decide import CHANNEL
 from loomlog.services.families.webhook.definition import WebhookDefinition, WebhookDefinitions
 from loomlog.services.families.webhook.deliveries import DeliveryRows
+from loomlog.services.families.webhook.delivery_builder import Delivery, DeliveryBuilder, DeliveryRefused
+from loomlog.services.families.webhook.ingress_records import Unreadable, read_record
 from loomlog.services.families.webhook.messages import PUBLISH_STEP, REFUSED_STEP
 from loomlog.services.families.webhook.state import REFUSED
 from loomlog.services.families.webhook.verdicts import REJECTED_PUBLISH
-from loomlog.services.runtime.ingress.deliveries import Delivery, DeliveryBuilder, DeliveryRefused
-from loomlog.services.runtime.ingress.records import Unreadable, read_record
 from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.entities.answers import Answer, CommandInvalid, CommandUnanswered, EntityCommands
 from loomlog.services.stream.entities.reads import PositionNotRead

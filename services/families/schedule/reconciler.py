@@ -1,11 +1,11 @@
-"""Schedules in a runtime process: the owner of a schedule keeps it as its definition says, and gives runs credentials.
+"""Schedules in a runtime process: the owner of a schedule keeps it as its definition says.
 
 A change of a definition is armed by the process that made it; this is for what it could not do, for definitions of
 files, and for batches. The owner of a partition compares all schedules in it with their definitions when it gets the
 partition and when its clock was set back, and afterwards those whose definitions change. One whose next instant lies
 beyond its times, because a clock that was ahead has decided, begins again.
 
-Before: main.py. After: services/families/schedule/arming.py.
+Before: services.py. After: arming.py.
 """
 
 import asyncio
@@ -13,17 +13,12 @@ import logging
 import time
 from collections.abc import Callable, Collection, Mapping
 
-from loomlog.connectors.configuration.secret_registry import Purpose, SecretRefused, SecretRegistry
 from loomlog.connectors.definitions.problems import DefinitionProblem
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.kafka.partitioner import partition_of
-from loomlog.connectors.process.logs import about
-from loomlog.schemas.generated.run_commands import StartRun
 from loomlog.services.core.families import aggregate_id, aggregate_key
 from loomlog.services.families.definition.state import Line
 from loomlog.services.families.definition.table import NAME, SHARED
-from loomlog.services.families.identity.credentials import PREFIX as REFERENCE_PREFIX
-from loomlog.services.families.identity.credentials import CredentialReader
 from loomlog.services.families.schedule import limits
 from loomlog.services.families.schedule.arming import (
     DEFAULT_TENANT,
@@ -31,7 +26,6 @@ from loomlog.services.families.schedule.arming import (
     ScheduleArming,
 )
 from loomlog.services.families.schedule.state import FAMILY_NAME, Schedule
-from loomlog.services.runtime.content.run_credentials import Credentials
 from loomlog.services.stream.entities.answers import CommandInvalid, CommandUnanswered
 from loomlog.services.stream.entities.cold import ColdRows
 from loomlog.services.stream.entities.reads import EntityReads, PositionNotRead
@@ -69,10 +63,10 @@ class ScheduleReconciler:
         reads: EntityReads,
         rows: ColdRows,
         *,
-        owned_terms: OwnedTerms = dict,
+        owned_terms: OwnedTerms,
         clock_ms: Callable[[], int],
     ) -> None:
-        self.owned_terms = owned_terms
+        self._owned_terms = owned_terms
         self._clock_ms = clock_ms
         self._clock_lead_ms = self._read_clock_lead()
         self._arming = arming
@@ -121,7 +115,7 @@ class ScheduleReconciler:
         """Do what there is to do now. Raises ConnectorError, PositionNotRead."""
         self._wakeup.clear()
         self._forget_if_set_back()
-        owned = dict(self.owned_terms())
+        owned = dict(self._owned_terms())
         self._checked = {number: term for number, term in self._checked.items() if owned.get(number) == term}
         fresh = owned.keys() - self._checked.keys()
         changed, self._changed = self._changed, set()
@@ -196,30 +190,3 @@ class ScheduleReconciler:
                 return
             await self._arming.ask(command)
             known = None
-
-
-class ScheduleCredentials:
-    """Gives runs of schedules the values of environment variables and of stored credentials, outside of the log."""
-
-    def __init__(self, credentials: Credentials, secrets: SecretRegistry, stored: CredentialReader) -> None:
-        self._credentials = credentials
-        self._secrets = secrets
-        self._stored = stored
-
-    async def put(self, tenant: str, start: StartRun, variables: Mapping[str, str]) -> None:
-        """Store them: the values of variables, and of references like $cred:git.
-
-        Raises ConnectorError; the start of the run waits then.
-        """
-        run_id = start.run_id
-        references = {name: one for name, one in variables.items() if one.startswith(REFERENCE_PREFIX)}
-        values = await self._stored.values(tenant, references, user=start.user_id, agent=start.agent)
-        for name in references.keys() - values.keys():
-            text = "the run %s has no credential %s: %s is not stored"
-            log.error(text, run_id, name, references[name], extra=about(run_id, tenant))
-        for name, variable in variables.items() - references.items():
-            try:
-                values[name] = self._secrets.resolve(variable, Purpose.SCHEDULE_CREDENTIAL, tenant=tenant)
-            except SecretRefused as refused:
-                log.error("the run %s has no credential %s: %s", run_id, name, refused, extra=about(run_id, tenant))
-        await self._credentials.put(tenant, run_id, values)

@@ -3,25 +3,26 @@
 Credentials are stored beside the log before the owner is asked: those of the environment, those that are stored for the
 tenant, and those of the body, which win. Their values are in no command.
 
-Before: reader.py with a record and a definition. After: services/families/webhook/decide.py.
+Before: reader.py with a record and a definition. After: decide.py.
 """
 
 import json
 from collections.abc import Mapping
-from typing import Protocol
 
 import orjson
 
 from loomlog.connectors.configuration.secret_registry import SecretRefused, SecretRegistry
 from loomlog.connectors.crypto.installation_key import SecretDecryptionError, SecretKey
 from loomlog.connectors.definitions.triggers import hook_texts
+from loomlog.connectors.errors import Permanent
 from loomlog.connectors.protocols import Blobs
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.generated.webhook_commands import ReceiveDelivery, SubmitDelivery
 from loomlog.schemas.records import Value, replace
 from loomlog.services.core.refusals import Refused
 from loomlog.services.families.channel.fields import value_text
-from loomlog.services.families.identity.credentials import CredentialReader
+from loomlog.services.families.identity.credentials import CredentialReader, CredentialUser
+from loomlog.services.families.opening import CredentialWriter, RunEncryption
 from loomlog.services.families.webhook import limits
 from loomlog.services.families.webhook.bodies import BodyInvalid, parse_body
 from loomlog.services.families.webhook.decide import CHANNEL, SPAWN
@@ -41,7 +42,6 @@ from loomlog.services.families.webhook.verdicts import (
     REJECTED_MAPPING,
     UNRESOLVABLE_SECRET,
 )
-from loomlog.services.runtime.content.encryption import ContentEncryption
 
 
 class DeliveryRefused(Exception):
@@ -50,12 +50,6 @@ class DeliveryRefused(Exception):
     def __init__(self, verdict: str, message: str) -> None:
         super().__init__(message)
         self.verdict = verdict
-
-
-class CredentialWriter(Protocol):
-    """Protocol of loomlog.connectors.storage.run_credentials.RunCredentials. Raises ConnectorError."""
-
-    async def put(self, tenant: str, run_id: str, credentials: Mapping[str, str]) -> None: ...
 
 
 class Delivery(Value, frozen=True, kw_only=True):
@@ -73,7 +67,7 @@ class DeliveryBuilder:
         self,
         *,
         blobs: Blobs,
-        encryption: ContentEncryption,
+        encryption: RunEncryption,
         secrets: SecretRegistry,
         channel_value_bytes: int,
         credentials: CredentialWriter | None,
@@ -158,13 +152,17 @@ class DeliveryBuilder:
         self, definition: WebhookDefinition, submitted: SubmitDelivery, taken: Mapping[str, str], *, user: str
     ) -> Mapping[str, str]:
         block = definition.webhook
-        stored = await self._stored.values(definition.tenant, block.user_credentials, user=user, agent=block.agent)
-        for name in block.user_credentials.keys() - stored.keys():
-            text = f"user_credentials.{name}: there is no stored credential {block.user_credentials[name]}"
-            raise DeliveryRefused(UNRESOLVABLE_SECRET, text)
+        asks = CredentialUser(
+            tenant=definition.tenant,
+            user=user,
+            agent=block.agent,
+            purpose=f"webhook {definition.name}",
+            run_id=run_id_of(definition.aggregate, submitted.envelope.command_id),
+        )
         try:
+            stored = await self._stored.resolve_all(block.user_credentials, asks)
             from_environment = environment_credentials(self._secrets, definition)
-        except SecretRefused as error:
+        except (SecretRefused, Permanent) as error:
             raise DeliveryRefused(UNRESOLVABLE_SECRET, str(error)) from error
         return {**from_environment, **stored, **self._unseal(submitted), **taken}
 

@@ -18,10 +18,10 @@ from loomlog.schemas.generated.values import BlobRef, CommandEnvelope
 from loomlog.schemas.generated.webhook_commands import ReceiveDelivery, SubmitDelivery
 from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.families.channel.caller import Declaration
+from loomlog.services.families.webhook import ingress_reader as ingress
 from loomlog.services.families.webhook import state
+from loomlog.services.families.webhook.ingress_records import Unreadable, read_record
 from loomlog.services.families.webhook.limits import GENERATIONS
-from loomlog.services.runtime.ingress import reader as ingress
-from loomlog.services.runtime.ingress.records import Unreadable, read_record
 from loomlog.services.stream.entities.answers import CommandUnanswered
 from tests.services.webhook_world import INGRESS, ISSUES, MemoryGroup, WebhookWorld, webhook_world
 
@@ -88,7 +88,7 @@ async def test_a_record_that_was_appended_twice_is_one_delivery(here: WebhookWor
 async def test_a_delivery_that_waits_holds_commits_back_and_no_other_delivery(
     here: WebhookWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("loomlog.services.runtime.ingress.reader.RETRY_S", 0.001)
+    monkeypatch.setattr("loomlog.services.families.webhook.ingress_reader.RETRY_S", 0.001)
     here.channels.error = Unavailable("away")
     assert (await here.send("feed", {"n": 1}, delivery="d1")).status_code == 202
     answer = await here.send("issues", {"goal": "x"}, delivery="d2")

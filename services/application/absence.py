@@ -1,0 +1,70 @@
+"""What a request does not find is looked for once more, after all that is in the log has been read.
+
+A process follows the log and is up to 20 ms behind what another one has just written there, such as a channel that
+another api has declared. What it knows is served as it is; a refusal because something is not there is given only
+after the end of the log was read, so that a client may go from one process to the next without a position. Reading is
+on the path of such refusals alone, and all that are under way share it.
+
+Before: dispatch.py. After: services/stream/entities/replicas.py.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol, TypeVar
+
+from loomlog.connectors.errors import Transient
+from loomlog.services.core.error_codes import says_missing
+from loomlog.services.core.refusals import Refused
+
+log = logging.getLogger(__name__)
+
+WAIT_S = 1.0
+"""Time for reading what is missing; after it the refusal stands."""
+T = TypeVar("T")
+
+
+class Followed(Protocol):
+    """What a process follows; services/stream/entities/replicas.py."""
+
+    @property
+    def records_read(self) -> int: ...
+    async def catch_up(self, *, timeout_s: float) -> None: ...
+
+
+class AbsenceCheck:
+    """Tries again what was refused for something that is not there, when the log had more than was read."""
+
+    def __init__(self, followed: Sequence[Followed] = ()) -> None:
+        """`followed` empty: every refusal stands."""
+        self._followed = followed
+        self._lock = asyncio.Lock()
+        self._round = 0
+        """How often the ends of the log were asked for."""
+
+    async def try_twice(self, handle: Callable[[], Awaitable[T]]) -> T:
+        """Return what `handle` does, which is called again if it changes nothing before it refuses. Raises Refused."""
+        before = self._records_read()
+        try:
+            return await handle()
+        except Refused as refused:
+            if not self._followed or not says_missing(refused.code):
+                raise
+            await self._catch_up()
+            if self._records_read() == before:
+                raise
+        return await handle()
+
+    def _records_read(self) -> int:
+        return sum(one.records_read for one in self._followed)
+
+    async def _catch_up(self) -> None:
+        next_round = self._round + 1  # one that has begun may have asked before what is looked for was written
+        async with self._lock:
+            if self._round >= next_round:
+                return
+            self._round += 1
+            try:
+                await asyncio.gather(*(one.catch_up(timeout_s=WAIT_S) for one in self._followed))
+            except Transient as error:
+                log.info("a refusal stands without the end of the log: %s", error)

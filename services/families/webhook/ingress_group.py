@@ -1,0 +1,51 @@
+"""The membership of a runtime in the group that reads loom.ingress.
+
+Before: services.py. After: ingress_reader.py.
+"""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+from loomlog.connectors.errors import Transient
+from loomlog.connectors.kafka.group_reader import KafkaGroupReader
+from loomlog.services.families.webhook.ingress_reader import IngressReader
+
+log = logging.getLogger(__name__)
+
+TOPIC, GROUP = "loom.ingress", "loomlog-ingress"
+START_RETRY_S = 1.0
+LAG_EVERY_S = 5.0
+"""Time between two measurements of the group's lag: one small request to each broker."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngressGroup:
+    """A member of the group."""
+
+    reader: IngressReader
+    group: KafkaGroupReader
+
+    async def run(self) -> None:
+        """Join the group, whenever the broker answers, and read until cancelled."""
+        while True:
+            try:
+                await self.group.start()
+                break
+            except Transient as error:
+                log.warning("%s waits: %s", TOPIC, error)
+                await asyncio.sleep(START_RETRY_S)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._measure_lag(), name="lag of deliveries")
+                await self.reader.run()
+        finally:
+            await self.group.close()
+
+    async def _measure_lag(self) -> None:
+        while True:
+            try:
+                await self.group.measure_lag()
+            except Transient as error:
+                log.warning("the lag of %s stays unknown: %s", TOPIC, error)
+            await asyncio.sleep(LAG_EVERY_S)
