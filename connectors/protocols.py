@@ -242,6 +242,8 @@ class ToolContext(Secretive, frozen=True, kw_only=True):
     """Bytes of a result of which nothing is cut, for Read; 0: no bound but the tool's."""
     earlier_result: Callable[[str], Awaitable[str | None]] | None = None
     """Returns the whole result of an earlier call by its id, for Read; None when there is none."""
+    answers: "tuple[GivenAnswer, ...]" = ()
+    """What people have answered to questions of this call."""
     agent_def_id: str = ""
     """Version of the agent's definition; empty for an agent from a file."""
     grants: Mapping[str, Any] = field(default_factory=dict)
@@ -271,6 +273,30 @@ class CallWait(Value, frozen=True, kw_only=True):
     """Messages of all queues together that at_least needs."""
 
 
+class CallQuestion(Value, frozen=True, kw_only=True):
+    """What a tool asks a person before a call goes on; the call is made again with the answer."""
+
+    question: str
+    context: str = ""
+    """What the person needs to answer, as JSON: the server, the mode, the schema or the address."""
+    options: tuple[str, ...] = ()
+    call_state: str = ""
+    """What the tool gets back with the answer. It is in the log."""
+    timeout_ms: int
+    is_held: bool = False
+    """This process holds the call open meanwhile: it is lost with the process."""
+
+
+class GivenAnswer(Value, frozen=True, kw_only=True):
+    """What a person has said to a question of a call."""
+
+    call_state: str
+    status: str
+    """resolved, declined, timed_out or cancelled."""
+    answer: str = ""
+    is_held: bool = False
+
+
 class ToolResult(Value, frozen=True, kw_only=True):
     """Result that the model sees. Errors are results; a Transient/Permanent raised by mistake becomes one in the
     runtime.
@@ -290,6 +316,8 @@ class ToolResult(Value, frozen=True, kw_only=True):
     """Messages that the call published or returned, for the frames of the run."""
     leases: tuple[LeaseRef, ...] = ()
     """What the call took from queues: the runtime settles each lease once the result is in the log."""
+    asking: CallQuestion | None = None
+    """There is no result yet: the tool asks a person first. The other fields are ignored."""
     waiting: CallWait | None = None
     """There is no result yet: the call waits, and no task is kept for it. The other fields are ignored."""
 

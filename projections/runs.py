@@ -295,7 +295,8 @@ def _apply_event(values: dict[str, Any], envelope: Envelope, event: Event) -> No
             values["tool_errors"] += event.is_error
             _remove_call(values, event.index)
         case InterruptionOpened():
-            values["tool_calls"] += event.kind != APPROVAL  # such a call counts when it is made
+            # A call that waits for approval counts when it is made; one whose tool asks was counted when it began.
+            values["tool_calls"] += event.kind != APPROVAL and event.attempt == 0
             values["open_interrupts"] = f"{values['open_interrupts']} {event.interrupt_id}".strip()
             _remove_call(values, event.index)
         case ToolOutcomeAsked() | CallWaiting():

@@ -170,6 +170,7 @@ BLOCKS: tuple[tuple[str, type], ...] = (
     ("volumes.<name>", model.VolumeBlock),
     ("remote_tools.<name>", model.RemoteToolBlock),
     ("mcp_servers.<name>", mcp_block.McpServerBlock),
+    ("mcp_servers.<name>.oauth", mcp_block.McpOAuthBlock),
     ("local_api", local_api_block.LocalApiBlock),
     ("skills.<name>", model.SkillBlock),
     ("interruption", model.InterruptionBlock),

@@ -371,6 +371,10 @@ KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
             "one that there is not is left out.",
             "{Authorization: 'Bearer ${run.credentials.crm}'}",
         ),
+        "oauth": KeyDescription(
+            "How tokens for it are had, where it does not say all of that: `loomlog mcp servers login NAME`.",
+            "{client_id: loomlog, scopes: [crm.read]}",
+        ),
         "description": KeyDescription("What it is for.", "Customers and orders"),
         "command": KeyDescription("Program of a stdio server.", "npx"),
         "args": KeyDescription("Its arguments.", "[-y, some-server]"),
@@ -384,7 +388,19 @@ KEY_DESCRIPTIONS: Mapping[type, Mapping[str, KeyDescription]] = {
         ),
         "effects": KeyDescription("What repeating a call does, by tool; it comes before the hints.", "{search: read}"),
         "timeout_seconds": KeyDescription("Longest time of a call, 1 to 1800.", "60"),
+        "question_timeout_seconds": KeyDescription(
+            "How long a question of the server to the user waits for a person, up to a week; 0 = it is cancelled.",
+            "600",
+        ),
         "discovered_tools": KeyDescription("Set by the server; files leave it out.", "[]"),
+    },
+    mcp_block.McpOAuthBlock: {
+        "grant": KeyDescription("A person grants access, or the client alone.", "client_credentials"),
+        "client_id": KeyDescription("Client at the authorization server; empty = one is registered.", "loomlog"),
+        "client_secret": KeyDescription(
+            "Its secret: a reference to a stored credential, or in files a variable.", "$cred:crm-client"
+        ),
+        "scopes": KeyDescription("Scopes to ask for; empty = those that the server names.", "[crm.read]"),
     },
     local_api_block.LocalApiBlock: {
         "spec": KeyDescription(

@@ -38,6 +38,17 @@ Texts = Mapping[str, Annotated[str, BeforeValidator(_to_text)]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class McpOAuthBlock:
+    """How tokens for a server are had, where it does not say all of it. Without the block it says all."""
+
+    __pydantic_config__ = FORBID_EXTRA
+    grant: Annotated[Literal["authorization_code", "client_credentials"], NEUTRAL] = "authorization_code"
+    client_id: Annotated[str, NEUTRAL] = ""
+    client_secret: Annotated[str, Grant(order=Order.REFERENCES)] = field(default="", repr=False)
+    scopes: Annotated[StringList, NEUTRAL] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class McpServerBlock:
     """Value of mcp_servers.<name>. Headers may hold `${run.*}` and `$cred:` references."""
 
@@ -45,6 +56,7 @@ class McpServerBlock:
     transport: Annotated[Literal["http", "streamable-http", "stdio"], NEUTRAL]
     url: Annotated[str, Grant(order=Order.HOST, held="hosts")] = ""
     headers: Annotated[Texts, Grant(order=Order.REFERENCES)] = field(default_factory=dict)
+    oauth: McpOAuthBlock | None = None
     description: Annotated[str, NEUTRAL] = ""
     command: Annotated[str, NEUTRAL] = ""
     args: Annotated[StringList, NEUTRAL] = ()
@@ -56,6 +68,7 @@ class McpServerBlock:
         default_factory=dict
     )
     timeout_seconds: Annotated[int, Field(ge=1, le=1_800), NEUTRAL] = 300
+    question_timeout_seconds: Annotated[int, Field(ge=0, le=604_800), NEUTRAL] = 3_600
     discovered_tools: Annotated[tuple[Mapping[str, Any], ...], NEUTRAL] = ()
 
 
@@ -64,7 +77,9 @@ def iter_server_problems(server: McpServerBlock) -> Iterator[tuple[str, str]]:
     if server.transport == STDIO:
         if not server.command:
             yield "command", ""
-        yield from ((name, "is for servers at an address; leave it out") for name in ("url",) if server.url)
+        yield from (
+            (name, "is for servers at an address; leave it out") for name in ("url", "oauth") if getattr(server, name)
+        )
     else:
         if not server.url:
             yield "url", ""
@@ -73,6 +88,7 @@ def iter_server_problems(server: McpServerBlock) -> Iterator[tuple[str, str]]:
                 check_url(server.url)
             except ValueError as error:
                 yield "url", str(error)
+        yield from _iter_oauth_problems(server.oauth or McpOAuthBlock())
         for name in ("command", "args", "env"):
             if getattr(server, name):
                 yield name, "is for servers with transport: stdio; leave it out"
@@ -81,3 +97,10 @@ def iter_server_problems(server: McpServerBlock) -> Iterator[tuple[str, str]]:
     for name in server.headers:
         if not name.isascii() or not name.replace("-", "").replace("_", "").isalnum():
             yield "headers", f"{name[:60]!r} is not the name of a header"
+
+
+def _iter_oauth_problems(oauth: McpOAuthBlock) -> Iterator[tuple[str, str]]:
+    if oauth.grant == "client_credentials" and not (oauth.client_id and oauth.client_secret):
+        yield "oauth", "grant: client_credentials needs client_id and client_secret"
+    elif oauth.client_secret and not oauth.client_id:
+        yield "oauth", "client_secret needs a client_id"

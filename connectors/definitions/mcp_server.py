@@ -6,6 +6,7 @@ decides what the installation executes.
 Before: kind.py, connectors/configuration/mcp_block.py. After: kinds.py.
 """
 
+import re
 from typing import Any
 
 from loomlog.connectors.configuration.field_types import check_url
@@ -14,6 +15,7 @@ from loomlog.connectors.definitions.go_json import select_set, sort_keys
 from loomlog.connectors.definitions.kind import Content, Kind
 from loomlog.connectors.definitions.problems import DefinitionProblem
 
+_REFERENCE = re.compile(r"\$cred:[A-Za-z0-9_-]{1,64}\Z")
 _STDIO = "a server that is started as a process needs the operator; define one with transport http and a url"
 
 
@@ -32,6 +34,9 @@ def _check(server: McpServerBlock) -> None:
         if not problem:
             raise DefinitionProblem("missing_field", f"missing required field: {name}")
         raise DefinitionProblem("invalid_definition", f"{name}: {problem}")
+    if server.oauth is not None and server.oauth.client_secret and not _REFERENCE.match(server.oauth.client_secret):
+        text = "oauth.client_secret: expected the name of a stored credential, such as $cred:crm-client"
+        raise DefinitionProblem("invalid_definition", text)
 
 
 def _hashed(name: str, content: Content) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import orjson
+from msgspec import field
 
 from loomlog.connectors.errors import Permanent
 from loomlog.schemas.records import Value
@@ -21,12 +22,14 @@ HANDSHAKE_REVISIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 STATELESS_REVISION = "2026-07-28"
 NO_SUCH_METHOD = -32601
 UNSUPPORTED_REVISION = -32022
+VISIT_REQUIRED = -32042
+"""The user has to visit an address first (2025-11-25): `data` of the error has it, and nothing was done."""
 FRAME_BYTES_MAX = 4 * 1024 * 1024
 """Bytes of one message: what our own server takes too."""
 ERROR_CHARACTERS_MAX = 2_000
 """Characters of a server's error message that are kept."""
 CLIENT = {"name": "loomlog", "version": "1"}
-CAPABILITIES: Mapping[str, Any] = {"elicitation": {}}
+CAPABILITIES: Mapping[str, Any] = {"elicitation": {"form": {}, "url": {}}}
 REVISION_KEY = "io.modelcontextprotocol/protocolVersion"
 CLIENT_KEY = "io.modelcontextprotocol/clientInfo"
 CAPABILITIES_KEY = "io.modelcontextprotocol/clientCapabilities"
@@ -40,11 +43,12 @@ Params = Mapping[str, Any]
 
 
 class ServerRefused(Permanent):
-    """A server answered a request with an error. `code` is that of JSON-RPC."""
+    """A server answered a request with an error. `code` and `data` are those of JSON-RPC."""
 
-    def __init__(self, message: str, code: int) -> None:
+    def __init__(self, message: str, code: int, data: Mapping[str, Any] | None = None) -> None:
         super().__init__(message, kind="refused")
         self.code = code
+        self.data: Mapping[str, Any] = data or {}
 
 
 class Answer(Value, frozen=True, kw_only=True):
@@ -54,11 +58,14 @@ class Answer(Value, frozen=True, kw_only=True):
     result: dict[str, Any] | None = None
     code: int = 0
     message: str = ""
+    data: Mapping[str, Any] = field(default_factory=dict)
+    """Details of an error."""
 
     def require_result(self, method: str) -> dict[str, Any]:
         """Return the result. Raises ServerRefused, Permanent(invalid)."""
         if self.code or self.message:
-            raise ServerRefused(f"the server refused {method}: {self.message or 'no reason'} ({self.code})", self.code)
+            text = f"the server refused {method}: {self.message or 'no reason'} ({self.code})"
+            raise ServerRefused(text, self.code, self.data)
         if self.result is None:
             raise Permanent(f"the server answered {method} without a result", kind="invalid")
         return self.result
@@ -115,11 +122,12 @@ def parse_frame(data: bytes) -> Answer | Incoming:
 def _parse_answer(request_id: int | str | None, frame: Mapping[str, Any]) -> Answer:
     error, result = frame.get("error"), frame.get("result")
     if isinstance(error, dict):
-        code, message = error.get("code"), error.get("message")
+        code, message, data = error.get("code"), error.get("message"), error.get("data")
         return Answer(
             id=request_id,
             code=code if isinstance(code, int) else 0,
             message=str(message or "no reason")[:ERROR_CHARACTERS_MAX],
+            data=data if isinstance(data, dict) else {},
         )
     if not isinstance(result, dict):
         raise Permanent("the server sent an answer with neither a result nor an error", kind="invalid")

@@ -34,7 +34,8 @@ from loomlog.connectors.mcp.frames import (
     encode_request,
     parse_frame,
 )
-from loomlog.connectors.mcp.peer import IncomingMessages, NotSent, SessionLost
+from loomlog.connectors.mcp.oauth import read_challenge
+from loomlog.connectors.mcp.peer import AuthorizationNeeded, IncomingMessages, NotSent, SessionLost, TokenSource
 from loomlog.connectors.tools.checked_network import CheckedNetwork, RequestNotSent, Resolver, resolve_with_system
 from loomlog.connectors.tools.results import ToolCallRefused
 from loomlog.connectors.tools.web_client import USER_AGENT, parse_web_url
@@ -49,6 +50,10 @@ DRAIN_S = 0.2
 """Seconds for the end of a stream after its answer. One that stays open costs its connection."""
 SESSION_HEADER = b"mcp-session-id"
 SESSION_CHARACTERS_MAX = 1_000
+TOKEN_MASK = b"[redacted:credential]"
+"""What takes the place of a token that a server sends back: nothing that a run sees or the log has holds it."""
+TOKENS_MASKED_MAX = 10
+"""Tokens of a connection that are masked, the newest."""
 NAMED_BY: Mapping[str, str] = {"tools/call": "name"}
 """Parameter that the header Mcp-Name repeats, by method."""
 
@@ -97,8 +102,12 @@ class HttpConnection:
         incoming: IncomingMessages,
         *,
         concurrency: int,
+        tokens: TokenSource | None = None,
+        remedy: str = "see `headers`",
     ) -> None:
-        """Raises Permanent(refused) for an address that cannot be called."""
+        """`tokens`: where the bearer token of each request comes from; `remedy`: what a person does when the server
+        refuses, for errors. Raises Permanent(refused) for an address that cannot be called.
+        """
         self.revision = ""
         self.is_closed = False
         try:
@@ -114,6 +123,9 @@ class HttpConnection:
         self._slots = asyncio.Semaphore(concurrency)
         self._ids = count(1)
         self._session_id = ""
+        self._tokens = tokens
+        self._remedy = remedy
+        self._masked: list[bytes] = []
         self._replies: set[asyncio.Task[None]] = set()
 
     async def request(self, method: str, params: Params, *, timeout_s: float) -> dict[str, Any]:
@@ -131,6 +143,10 @@ class HttpConnection:
         """Send a notification; that it is not taken does not matter."""
         with suppress(ConnectorError):
             await self._post(encode_notification(method, params), self._protocol_headers(method, params), 10.0)
+
+    async def answer(self, frame: bytes) -> None:
+        """Send the answer to a request of the server, besides the stream that it came in."""
+        self._reply(frame)
 
     async def close(self) -> None:
         """Close the connections; requests under way fail. A session ends by its own timeout at the server."""
@@ -155,7 +171,7 @@ class HttpConnection:
         try:
             async with asyncio.timeout(timeout_s):
                 async with self._slots:
-                    return await self._exchange(frame, headers, expects)
+                    return await self._exchange_with_token(frame, headers, expects)
         except TimeoutError as error:
             raise Transient(f"the server did not answer within {timeout_s:g} s", kind="timeout") from error
         except RequestNotSent as reason:
@@ -165,6 +181,34 @@ class HttpConnection:
         except (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError, OSError) as error:
             # Without the driver's message: it may name an internal address.
             raise Transient(f"the connection broke off ({type(error).__name__})", kind="broken_off") from error
+
+    async def _exchange_with_token(
+        self, frame: bytes, headers: Mapping[str, str], expects: int | None
+    ) -> Answer | None:
+        """Send a frame with a token; with a renewed one again when the server refuses the first, which did nothing."""
+        token = await self._token()
+        try:
+            return await self._exchange(frame, {**headers, **_bearer(token)}, expects)
+        except AuthorizationNeeded as needed:
+            if not token or needed.status != 401:
+                raise
+            renewed = await self._token(rejected=token)
+            if not renewed or renewed == token:
+                raise
+        return await self._exchange(frame, {**headers, **_bearer(renewed)}, expects)
+
+    async def _token(self, rejected: str = "") -> str:
+        if self._tokens is None:
+            return ""
+        token = await self._tokens.token(rejected)
+        if token and token.encode() not in self._masked:
+            self._masked = [*self._masked[1 - TOKENS_MASKED_MAX :], token.encode()]
+        return token
+
+    def _mask(self, data: bytes) -> bytes:
+        for token in self._masked:
+            data = data.replace(token, TOKEN_MASK)
+        return data
 
     async def _exchange(self, frame: bytes, headers: Mapping[str, str], expects: int | None) -> Answer | None:
         sent = {
@@ -217,7 +261,7 @@ class HttpConnection:
         return None, True
 
     def _answer_in(self, data: bytes, expects: int) -> Answer | None:
-        message = parse_frame(data)
+        message = parse_frame(self._mask(data))
         if not isinstance(message, Answer):
             reply = self._incoming.take(message)
             if reply is not None:
@@ -243,16 +287,27 @@ class HttpConnection:
             return Permanent(f"the server answered {status}: redirects are not followed", kind="refused", status=status)
         if status == 404 and self._session_id:
             return SessionLost("the server no longer knows the session")
+        if status in (401, 403):
+            raw = [value.decode("latin-1") for name, value in response.headers if name.lower() == b"www-authenticate"]
+            challenge = read_challenge([self._mask(value.encode("latin-1")).decode("latin-1") for value in raw])
+            if status == 401 or challenge.error == "insufficient_scope":
+                return AuthorizationNeeded(challenge, status, self._remedy)
         if kind == b"application/json":
             with suppress(Permanent):
-                message = parse_frame(await _read_body(response))
+                message = parse_frame(self._mask(await _read_body(response)))
                 if isinstance(message, Answer) and message.code:
-                    return ServerRefused(f"the server refused: {message.message} ({message.code})", message.code)
+                    return ServerRefused(
+                        f"the server refused: {message.message} ({message.code})", message.code, message.data
+                    )
         if status == 429 or status >= 500:
             return Transient(f"the server answered {status}", kind="unavailable", status=status)
-        if status in (401, 403):
-            return Permanent(f"the server answered {status}: see `headers`", kind="unauthorised", status=status)
+        if status == 403:
+            return Permanent(f"the server answered {status}: {self._remedy}", kind="unauthorised", status=status)
         return Permanent(f"the server answered {status}", kind="refused", status=status)
+
+
+def _bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"} if token else {}
 
 
 def _session_id(value: bytes) -> str:

@@ -6,11 +6,23 @@ does not know it, or not its revisions, is asked in the stateless way.
 Before: session_pool.py. After: peer.py.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
+import orjson
+
 from loomlog.connectors.errors import Permanent
-from loomlog.connectors.mcp.call_result import to_tool_result
+from loomlog.connectors.mcp.call_result import INPUT_REQUIRED, to_tool_result
+from loomlog.connectors.mcp.calls_in_flight import HELD_KEY, HELD_MAX_S, HELD_PER_SESSION_MAX, CallInFlight, HeldCalls
+from loomlog.connectors.mcp.elicitation import (
+    QUESTIONS_MAX,
+    ask_for_input,
+    ask_to_visit,
+    build_question,
+    input_params,
+    next_question,
+    was_not_visited,
+)
 from loomlog.connectors.mcp.frames import (
     CAPABILITIES,
     CLIENT,
@@ -18,6 +30,8 @@ from loomlog.connectors.mcp.frames import (
     NO_SUCH_METHOD,
     STATELESS_REVISION,
     UNSUPPORTED_REVISION,
+    VISIT_REQUIRED,
+    Incoming,
     ServerRefused,
 )
 from loomlog.connectors.mcp.peer import (
@@ -28,9 +42,10 @@ from loomlog.connectors.mcp.peer import (
     IncomingMessages,
 )
 from loomlog.connectors.mcp.tool_list import PAGES_MAX, ToolList, build_tool_list
-from loomlog.connectors.protocols import ToolResult
+from loomlog.connectors.protocols import GivenAnswer, ToolResult
 from loomlog.schemas.records import replace
 
+NOT_VISITED = "nothing was done: the server needs the user to visit an address first, which was not done"
 ENTRIES_MAX = 2_000
 """Tools of all pages that are looked at, of which `tools` of the configuration may choose some."""
 
@@ -38,8 +53,12 @@ ENTRIES_MAX = 2_000
 class Session:
     """An open session. `name` is the server's, for messages and the names of its tools."""
 
-    def __init__(self, name: str, connection: Connection, incoming: IncomingMessages) -> None:
+    def __init__(
+        self, name: str, connection: Connection, incoming: IncomingMessages, held: HeldCalls | None = None
+    ) -> None:
+        """`held`: where calls wait while their servers ask a person; None: such questions are cancelled."""
         self.name = name
+        self._held = held
         self.in_flight = 0
         self._connection = connection
         self._incoming = incoming
@@ -81,19 +100,102 @@ class Session:
         raise Permanent(f"{self.name} lists its tools on more than {PAGES_MAX} pages", kind="invalid")
 
     async def call_tool(
-        self, tool: str, arguments: Mapping[str, Any], *, timeout_s: float = CALL_TIMEOUT_S, key: str = ""
+        self,
+        tool: str,
+        arguments: Mapping[str, Any],
+        *,
+        timeout_s: float = CALL_TIMEOUT_S,
+        key: str = "",
+        answers: Sequence[GivenAnswer] = (),
+        ask_ms: int = 0,
     ) -> ToolResult:
-        """Return the result of a call. `key` is the same for all attempts of a call. Raises Transient and Permanent."""
+        """Return the result of a call, or what its server asks a person first. Raises Transient and Permanent.
+
+        `key` is the same for all attempts of a call. `answers`: to what the server has asked so far. `ask_ms`: how
+        long a person may be asked, milliseconds; 0: not at all.
+        """
         params: dict[str, Any] = {"name": tool, "arguments": arguments}
+        if was_not_visited(answers):
+            return ToolResult(text=NOT_VISITED, is_error=True)
+        if answers:
+            if (further := next_question(self.name, answers, ask_ms)) is not None:
+                return ToolResult(text="", asking=further)
+            params |= input_params(answers)
         if key:
             params["_meta"] = {"loomlog/idempotencyKey": key}
+        if ask_ms and self._held is not None and self.revision != STATELESS_REVISION:
+            return await self._call_with_questions(self._held, params, timeout_s, ask_ms, answers)
         self.in_flight += 1
         try:
-            result = to_tool_result(await self._connection.request("tools/call", params, timeout_s=timeout_s))
+            answer = await self._connection.request("tools/call", params, timeout_s=timeout_s)
         except ServerRefused as refused:
-            return ToolResult(text=str(refused), is_error=True)
+            return self._refusal(refused, answers, ask_ms)
         finally:
             self.in_flight -= 1
+        if ask_ms and answer.get("resultType") == INPUT_REQUIRED:
+            return ToolResult(text="", asking=ask_for_input(self.name, answer, answers, ask_ms))
+        return self._result(answer)
+
+    def _refusal(self, refused: ServerRefused, answers: Sequence[GivenAnswer], ask_ms: int) -> ToolResult:
+        """Return what became of a call that the server refused, or the address that a person visits first."""
+        if ask_ms and refused.code == VISIT_REQUIRED:
+            question = ask_to_visit(self.name, refused.data, answers, ask_ms)
+            if question is not None:
+                return ToolResult(text="", asking=question)
+        return ToolResult(text=str(refused), is_error=True)
+
+    async def _call_with_questions(
+        self,
+        held: HeldCalls,
+        params: Mapping[str, Any],
+        timeout_s: float,
+        ask_ms: int,
+        answers: Sequence[GivenAnswer],
+    ) -> ToolResult:
+        """Return the result of a call in whose middle the server may ask, or its question, for which it is held."""
+        call = CallInFlight(
+            lambda: self._connection.request("tools/call", params, timeout_s=HELD_MAX_S),
+            self._connection.answer,
+            timeout_s,
+        )
+        self.in_flight += 1
+        self._incoming.calls.add(call)
+
+        def ended() -> None:
+            self.in_flight -= 1
+            self._incoming.calls.discard(call)
+
+        call.on_end(ended)
+        questions = 0
+
+        async def advance(step: Awaitable[dict[str, Any] | Incoming]) -> ToolResult:
+            nonlocal questions
+            try:
+                answer = await step
+                while isinstance(answer, Incoming):
+                    questions += 1
+                    try:
+                        asking = sum(one.is_asking for one in self._incoming.calls)
+                        if questions > QUESTIONS_MAX or asking > HELD_PER_SESSION_MAX:
+                            raise Permanent("too many questions", kind="invalid")
+                        state = orjson.dumps({HELD_KEY: call.token}).decode()
+                        question = build_question(self.name, answer.params, timeout_ms=ask_ms, state=state, held=True)
+                    except Permanent:
+                        if questions > 2 * QUESTIONS_MAX:
+                            await call.stop()
+                            raise
+                        answer = await call.resume({"action": "cancel"})  # people cannot be asked that
+                        continue
+                    held.hold(call, lambda response: advance(call.resume(response)), ask_ms / 1_000)
+                    return ToolResult(text="", asking=question)
+            except ServerRefused as refused:
+                return self._refusal(refused, answers, ask_ms)
+            return self._result(answer)
+
+        return await advance(call.advance())
+
+    def _result(self, answer: Mapping[str, Any]) -> ToolResult:
+        result = to_tool_result(answer)
         questions = self._incoming.take_questions()
         if not questions:
             return result

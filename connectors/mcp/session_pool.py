@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from loomlog.connectors.errors import ConnectorError, Transient
-from loomlog.connectors.mcp.peer import NotSent
+from loomlog.connectors.mcp.peer import AuthorizationNeeded, NotSent
 from loomlog.connectors.mcp.session import Session
 
 SESSIONS_MAX = 256
@@ -93,7 +93,8 @@ class SessionPool:
         try:
             session = await opener()
         except ConnectorError as error:
-            self._note_failure(key, str(error))
+            if not isinstance(error, AuthorizationNeeded):  # a person may grant access at any moment
+                self._note_failure(key, str(error))
             raise
         self._failures.pop(key, None)
         self._sessions[key] = session

@@ -42,6 +42,8 @@ ERRORS_BYTES_MAX = 4_096
 """Bytes of standard error that are kept for messages."""
 STRAY_LINES_MAX = 100
 """Lines that are no messages: some servers print a greeting."""
+LINES_PER_YIELD = 50
+"""Lines of a server between two turns of others: one that floods slows no other call."""
 CANCELLED_MAX = 1_000
 """Ids of cancelled requests whose answers may still come."""
 _LAUNCHER = str(Path(__file__).with_name("stdio_launcher.py"))
@@ -110,6 +112,10 @@ class StdioConnection:
         with suppress(ConnectorError):
             await self._write(encode_notification(method, params))
 
+    async def answer(self, frame: bytes) -> None:
+        """Send the answer to a request of the server. Raises Transient and Permanent."""
+        await self._write(frame)
+
     async def close(self) -> None:
         """End the process and its children."""
         self._fail("it was stopped")
@@ -153,9 +159,12 @@ class StdioConnection:
     async def _read_messages(self) -> None:
         stdout = self._process.stdout
         assert stdout is not None
-        strays = 0
+        strays = lines = 0
         try:
             while line := await stdout.readline():
+                lines += 1
+                if lines % LINES_PER_YIELD == 0:  # lines that are there already are read without a pause
+                    await asyncio.sleep(0)
                 strays += not await self._take(line.strip())
                 if strays > STRAY_LINES_MAX:
                     raise Permanent("it prints what is no message", kind="invalid")

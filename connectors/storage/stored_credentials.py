@@ -7,8 +7,12 @@ for tenant, scope, owner, name and version: a row that is copied elsewhere decry
 Before: services/families/identity/credentials.py. After: side_table.py.
 """
 
-from collections.abc import Sequence
+import asyncio
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol
+from weakref import WeakValueDictionary
 
 from psycopg import sql
 
@@ -16,7 +20,7 @@ from loomlog.connectors.crypto.installation_key import SecretDecryptionError, Se
 from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.storage.postgres import PostgresOptions
 from loomlog.connectors.storage.side_table import SideTable
-from loomlog.schemas.records import Value
+from loomlog.schemas.records import Value, replace
 
 CONNECTIONS = 4
 SCHEMA = "loom_secrets"
@@ -24,6 +28,13 @@ ENCRYPTION_PURPOSE = "stored credentials"
 TABLE_LOCK_ID = 4_718_305_131
 """Advisory lock under which the table is created; an otherwise unused number."""
 ROWS_OF_A_READ = 200
+LOCK_S = 45.0
+"""Seconds after which a lock is free again whose process died: longer than a renewal takes."""
+LOCK_TRIES = 600
+LOCK_POLL_S = 0.1
+"""Looks at a lock of another process, and the seconds between two. It is a row, because a lock of Postgres would take a
+connection.
+"""
 
 
 class CredentialKey(Value, frozen=True, kw_only=True, order=True):
@@ -63,6 +74,13 @@ class StoredCredentialRows(Protocol):
 
     async def delete_version(self, key: CredentialKey, version: int) -> None: ...
 
+    async def take(self, key: CredentialKey, version: int) -> bytes | None:
+        """Return a version and delete it: of several callers at once one gets it."""
+        ...
+
+    def lock(self, key: CredentialKey) -> AbstractAsyncContextManager[None]:
+        """Hold the credential: no other process of the installation does so meanwhile."""
+
     async def delete_owned(self, tenant: str, scope: str, scope_id: str | None) -> None:
         """Delete all rows of an owner; None: of each of that scope."""
         ...
@@ -91,6 +109,17 @@ class StoredCredentials:
         """Return a value; None when it is not there."""
         sealed = await self.rows.get(key, version)
         return None if sealed is None else self._decrypt(key, version, sealed)
+
+    async def take(self, key: CredentialKey, version: int) -> str | None:
+        """Return a value and delete it; None when it is not there, or was taken."""
+        sealed = await self.rows.take(key, version)
+        return None if sealed is None else self._decrypt(key, version, sealed)
+
+    async def newest(self, key: CredentialKey) -> tuple[int, str] | None:
+        """Return the newest version and its value; None when there is none."""
+        version = await self.rows.newest(key)
+        value = await self.get(key, version) if version else None
+        return None if value is None else (version, value)
 
     async def rewrap(self, row: SealedCredential) -> None:
         """Encrypt a row under the current key."""
@@ -135,6 +164,7 @@ class PostgresStoredCredentialRows:
             lock_id=TABLE_LOCK_ID,
             max_connections=CONNECTIONS,
         )
+        self._locks: WeakValueDictionary[CredentialKey, asyncio.Lock] = WeakValueDictionary()
 
     async def put(self, row: SealedCredential) -> None:
         statement = sql.SQL(
@@ -167,6 +197,37 @@ class PostgresStoredCredentialRows:
             sql.SQL("DELETE FROM {} WHERE (tenant, scope, scope_id, name) = (%s, %s, %s, %s) AND version = %s"),
             (*_values(key), version),
         )
+
+    async def take(self, key: CredentialKey, version: int) -> bytes | None:
+        statement = sql.SQL(
+            "DELETE FROM {} WHERE (tenant, scope, scope_id, name) = (%s, %s, %s, %s) AND version = %s RETURNING sealed"
+        )
+        rows = await self._table.read(statement, (*_values(key), version))
+        return bytes(rows[0][0]) if rows else None
+
+    @asynccontextmanager
+    async def lock(self, key: CredentialKey) -> AsyncIterator[None]:
+        row, token = replace(key, name=f"{key.name}.lock"), os.urandom(16)
+        claim = sql.SQL(
+            "INSERT INTO {} AS held (tenant, scope, scope_id, name, version, sealed, expires_at) "
+            "VALUES (%s, %s, %s, %s, 0, %s, now() + make_interval(secs => %s)) "
+            "ON CONFLICT (tenant, scope, scope_id, name, version) DO UPDATE "
+            "SET sealed = EXCLUDED.sealed, expires_at = EXCLUDED.expires_at WHERE held.expires_at < now() RETURNING 1"
+        )
+        release = sql.SQL(
+            "DELETE FROM {} WHERE (tenant, scope, scope_id, name) = (%s, %s, %s, %s) AND version = 0 AND sealed = %s"
+        )
+        async with self._locks.setdefault(key, asyncio.Lock()):
+            for _ in range(LOCK_TRIES):
+                if await self._table.write(claim, (*_values(row), token, LOCK_S)):
+                    break
+                await asyncio.sleep(LOCK_POLL_S)
+            else:
+                raise Transient(f"another process does not release the credential {key.name}", kind="overloaded")
+            try:
+                yield
+            finally:
+                await self._table.read(release, (*_values(row), token))
 
     async def delete_owned(self, tenant: str, scope: str, scope_id: str | None) -> None:
         await self._table.read(
@@ -207,6 +268,7 @@ class MemoryStoredCredentialRows:
 
     def __init__(self) -> None:
         self.rows: dict[tuple[CredentialKey, int], bytes] = {}
+        self._locks: dict[CredentialKey, asyncio.Lock] = {}
 
     async def put(self, row: SealedCredential) -> None:
         if (row.key, row.version) in self.rows:
@@ -226,6 +288,12 @@ class MemoryStoredCredentialRows:
 
     async def delete_version(self, key: CredentialKey, version: int) -> None:
         self.rows.pop((key, version), None)
+
+    async def take(self, key: CredentialKey, version: int) -> bytes | None:
+        return self.rows.pop((key, version), None)
+
+    def lock(self, key: CredentialKey) -> AbstractAsyncContextManager[None]:
+        return self._locks.setdefault(key, asyncio.Lock())
 
     async def delete_owned(self, tenant: str, scope: str, scope_id: str | None) -> None:
         for key, version in list(self.rows):

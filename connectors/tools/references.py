@@ -42,6 +42,8 @@ class RunValues:
     tenant: str
     credentials: Mapping[str, str] = field(repr=False)
     """By name; those that are stored by their references, which no caller can choose as a name."""
+    user: str = ""
+    """User whose run it is; empty without one."""
 
 
 def substitute_references(headers: Mapping[str, str], values: RunValues) -> tuple[dict[str, str], tuple[str, ...]]:

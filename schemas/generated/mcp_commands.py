@@ -24,6 +24,8 @@ class RecordListingFailure(Record, frozen=True, kw_only=True):
     """Why there is no list, without values of headers."""
     source: str
     """Why the server was asked, as in RecordTools."""
+    reason: str = ''
+    """Kind of the failure: needs_authorization, or empty."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -32,6 +34,7 @@ class RecordListingFailure(Record, frozen=True, kw_only=True):
             "def_id": self.def_id,
             "error": self.error,
             "source": self.source,
+            "reason": self.reason,
         }
 
     @classmethod
@@ -42,6 +45,7 @@ class RecordListingFailure(Record, frozen=True, kw_only=True):
             def_id=value["def_id"],
             error=value["error"],
             source=value["source"],
+            reason=value["reason"],
         )
 
 

@@ -821,7 +821,12 @@ class InterruptionOpened(Record, frozen=True, kw_only=True):
     """A call asks a person, and waits until it is answered or its time is over."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.InterruptionOpened"
-    CONTENT: ClassVar[Mapping[str, str]] = {"question": "text", "options": "text", "context": "text"}
+    CONTENT: ClassVar[Mapping[str, str]] = {
+        "question": "text",
+        "options": "text",
+        "context": "text",
+        "call_state": "text",
+    }
 
     turn: int
     """Model turn that asked."""
@@ -843,6 +848,12 @@ class InterruptionOpened(Record, frozen=True, kw_only=True):
     """What the person should know."""
     priority: str = 'normal'
     """low, normal or high."""
+    attempt: int = 0
+    """Of a call whose tool asks: the attempt that asked; 0: the call itself is the question."""
+    call_state: str = ''
+    """Of a call whose tool asks: what the tool gets back with the answer."""
+    is_held: bool = False
+    """Of a call whose tool asks: the process that made it holds it open, and it is lost with the process."""
 
     def to_avro(self) -> dict[str, Any]:
         return {
@@ -856,6 +867,9 @@ class InterruptionOpened(Record, frozen=True, kw_only=True):
             "context": self.context,
             "priority": self.priority,
             "expires_at_ms": self.expires_at_ms,
+            "attempt": self.attempt,
+            "call_state": self.call_state,
+            "is_held": self.is_held,
         }
 
     @classmethod
@@ -871,6 +885,9 @@ class InterruptionOpened(Record, frozen=True, kw_only=True):
             context=value["context"],
             priority=value["priority"],
             expires_at_ms=value["expires_at_ms"],
+            attempt=value["attempt"],
+            call_state=value["call_state"],
+            is_held=value["is_held"],
         )
 
 

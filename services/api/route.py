@@ -71,6 +71,8 @@ class Route:
     takes_file: bool = False
     """Whether the body is a file, of which no media type is required."""
     query: Sequence[QueryParameter] = ()
+    takes_any_query: bool = False
+    """Whether unknown parameters are passed over, as a protocol of others demands."""
     is_stream: bool = False
     takes_instead: Takes | None = None
     """What a request takes, where it does not follow from the rest of the row."""

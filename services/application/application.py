@@ -120,6 +120,7 @@ from loomlog.services.application.transfer.state_files import Backups
 from loomlog.services.application.webhooks import Webhooks, append_delivery, run_until_cancelled
 from loomlog.services.core.access.decide import Caller, RunIdentity
 from loomlog.services.core.families import Family
+from loomlog.services.core.mcp_logins import McpLogins
 from loomlog.services.families.budget.accounts import BudgetAccounts
 from loomlog.services.families.channel.access import require_publisher
 from loomlog.services.families.channel.handlers import request_origin
@@ -365,6 +366,7 @@ class Application:
         self._request_keys = request_keys
         self._definitions: Definitions | None = None
         self._memory: MemoryServices | None = None
+        self._mcp_logins: McpLogins | None = None
         self._channels: ChannelServices | None = None
         self._channel_streams: ChannelStreams | None = None
         self._families: Sequence[FamilyServices] = ()
@@ -411,6 +413,7 @@ class Application:
                 self.quotas = Quotas(self.directory, projection.count_active)
             self._definitions = Definitions(context.get(DefinitionTable), clock_ms=clock_ms)
             self._memory = context.get(MemoryServices)
+            self._mcp_logins = context.find(McpLogins)
             self._channels = context.get(ChannelServices)
             self._channel_streams = ChannelStreams(self._channels.operations, keepalive_s=keepalive_s)
             self._webhooks = Webhooks(
@@ -587,6 +590,12 @@ class Application:
         """The streams of channels."""
         assert self._channel_streams is not None, "this process was not given commands and reads of families"
         return self._channel_streams
+
+    @property
+    def mcp_logins(self) -> McpLogins:
+        """What is done when a person grants access to an MCP server."""
+        assert self._mcp_logins is not None, "this process was not given commands and reads of families"
+        return self._mcp_logins
 
     @property
     def webhooks(self) -> Webhooks:

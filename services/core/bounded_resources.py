@@ -327,6 +327,13 @@ RESOURCES: tuple[BoundedResource, ...] = (
         "one or two for each model call, which have shares",
     ),
     _row(
+        "calls of a session with an MCP server that wait for a person",
+        "runtime",
+        "connectors/mcp/calls_in_flight.py",
+        "32",
+        "the next question is cancelled, and its call says so",
+    ),
+    _row(
         "calls over a session with an MCP server",
         "runtime and api",
         "connectors/mcp/http_transport.py",

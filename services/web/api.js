@@ -199,6 +199,7 @@ export const library = {
   runs: (id, query = {}, options = {}) => get(`/v1/_definitions/${seg(id)}/runs`, query, options),
   apply: (body, query = {}) => post("/v1/_definitions/apply", body, { query }),
   operate: (kind, body, query = {}, options = {}) => post(`/v1/_${seg(kind)}def`, body, { query, ...options }),
+  loginToMcpServer: (name, query = {}) => post(`/v1/_mcp_servers/${seg(name)}/login`, {}, { query }),
   names: (kind, query = {}, options = {}) => get(`/v1/_${seg(kind)}def/names`, query, options),
   judgements: (body, query = {}, options = {}) => post("/v1/_evaluation", body, { query, ...options }),
   volumes: (query, options) => get("/v1/_volumes", query, options),

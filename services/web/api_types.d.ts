@@ -1482,12 +1482,30 @@ declare namespace Api {
     result?: Record<string, any>;
     error?: Record<string, any>;
   }
+  interface McpClientDocument {
+    client_id: string;
+    client_name: string;
+    redirect_uris: string[];
+    grant_types?: string[];
+    response_types?: string[];
+    token_endpoint_auth_method?: string;
+  }
   interface McpListedTool {
     name: string;
     server_name: string;
     description: string;
     effect: string;
     input_schema: Record<string, any>;
+  }
+  interface McpLogin {
+    scope?: "tenant" | "user";
+    scope_id?: string;
+    scopes?: string[];
+  }
+  interface McpLoginBegun {
+    name: string;
+    url: string;
+    expires_at: string;
   }
   interface McpMessage {
     jsonrpc: "2.0";
@@ -1506,6 +1524,7 @@ declare namespace Api {
     tool_count: number;
     digest: string;
     listed_at: string;
+    authorization: "granted" | "needs_authorization" | "none";
     error: string;
   }
   interface McpServerList {
@@ -3408,7 +3427,11 @@ declare namespace Api {
     | ["GET", `/v1/_log/topics/${string}/${string}`, LogPage, any]
     | ["POST", `/v1/_mcp`, McpAnswer, McpMessage]
     | ["DELETE", `/v1/_mcp`, null, any]
+    | ["GET", `/v1/_mcp_oauth/authorize`, string, any]
+    | ["GET", `/v1/_mcp_oauth/callback`, string, any]
+    | ["GET", `/v1/_mcp_oauth/client.json`, McpClientDocument, any]
     | ["GET", `/v1/_mcp_servers`, McpServerList, any]
+    | ["POST", `/v1/_mcp_servers/${string}/login`, McpLoginBegun, McpLogin]
     | ["POST", `/v1/_mcp_servers/${string}/probe`, McpToolList, any]
     | ["GET", `/v1/_mcp_servers/${string}/tools`, McpToolList, any]
     | ["POST", `/v1/_mcpserverdef`, DefinitionVersion | DefinitionVersions | DefinitionPromoted | DefinitionRolledBack | DefinitionRetired | DefinitionVerified, MCPServerDefOperation]

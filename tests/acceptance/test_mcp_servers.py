@@ -1,9 +1,11 @@
 """Tools of an MCP server and of an OpenAPI file on a whole stack: shown, called, held to rules, lost, after a run."""
 
+import asyncio
 import json
 import shutil
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +18,7 @@ from tests.acceptance.installation import Installation
 from tests.acceptance.test_agent_loop import finished
 from tests.acceptance.test_definitions import kill_owner
 from tests.acceptance.test_families import api
+from tests.connectors.mcp.authorization_server import GuardedServer
 from tests.connectors.mcp.test_sessions import SCRIPT
 
 pytestmark = pytest.mark.stack
@@ -23,6 +26,9 @@ WAIT_S = 60.0
 CONFIGURATION = """
 mcp_servers:
   desk: {{ transport: stdio, command: {python}, args: [{script}, notes, {notes}] }}
+  painter: {{ transport: stdio, command: {python}, args: [{script}, asks, {notes}] }}
+  patient: {{ transport: stdio, command: {python}, args: [{script}, needs, {notes}] }}
+  guarded: {{ transport: http, url: "{guarded}" }}
   away: {{ transport: http, url: "http://127.0.0.1:1/mcp" }}
 local_api: {{ spec: api.json, base_url: "http://{address}", tool_name_prefix: own_ }}
 approvals:
@@ -42,6 +48,29 @@ agents:
       function run(input) {{
         try {{ return mcp__desk__echo({{ text: input.prompt }}) }} catch (error) {{ return "failed: " + error.message }}
       }}
+  painter:
+    provider: code-js
+    model: code
+    tools: ["mcp__painter__*"]
+    code_body: |
+      function run(input) {{
+        try {{ return mcp__painter__echo({{ text: input.prompt }}) }}
+        catch (error) {{ return "failed: " + error.message }}
+      }}
+  patient:
+    provider: code-js
+    model: code
+    tools: ["mcp__patient__*"]
+    code_body: "function run(input) {{ return mcp__patient__echo({{ text: input.prompt }}) }}"
+  guest:
+    provider: code-js
+    model: code
+    tools: ["mcp__guarded__*"]
+    code_body: |
+      function run(input) {{
+        try {{ return mcp__guarded__echo({{ text: input.prompt }}) }}
+        catch (error) {{ return "failed: " + error.message }}
+      }}
   prober:
     provider: code-js
     model: code
@@ -52,13 +81,29 @@ API = {"openapi": "3.1.0", "paths": {"/healthz": {"get": {"operationId": "health
 
 
 @pytest.fixture(scope="module")
-def place() -> Iterator[tuple[Installation, Path]]:
+def guarded() -> Iterator[GuardedServer]:
+    """A server that asks for tokens, on a thread of its own."""
+    loop, server = asyncio.new_event_loop(), GuardedServer()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    asyncio.run_coroutine_threadsafe(server.__aenter__(), loop).result(WAIT_S)
+    yield server
+    asyncio.run_coroutine_threadsafe(server.__aexit__(), loop).result(WAIT_S)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+@pytest.fixture(scope="module")
+def place(guarded: GuardedServer) -> Iterator[tuple[Installation, Path]]:
     folder = Path(tempfile.mkdtemp(prefix="loomlog-mcp-"))
     installation, notes, more = Installation(folder), folder / "notes.txt", folder / "mcp.yaml"
     installation.make()
     notes.touch()
     address = installation.environ["LOOMLOG_LISTEN_ADDR"]
-    more.write_text(CONFIGURATION.format(python=sys.executable, script=SCRIPT, notes=notes, address=address))
+    more.write_text(
+        CONFIGURATION.format(python=sys.executable, script=SCRIPT, notes=notes, address=address, guarded=guarded.url)
+    )
     (folder / "api.json").write_text(json.dumps(API))
     installation.environ["LOOMLOG_CONFIG_FILES"] += f":{more}"
     try:
@@ -75,8 +120,8 @@ def ask_clerk(client: httpx.Client, text: str, agent: str = "clerk", **body: Any
     return "".join(data["text"] for event, data in frames if event == "text")
 
 
-def start(client: httpx.Client, text: str) -> str:
-    spawn = {"agent": "clerk", "prompt": text}
+def start(client: httpx.Client, text: str, agent: str = "clerk") -> str:
+    spawn = {"agent": agent, "prompt": text}
     batch = client.post("/v1/runs:batch", json={"spawns": [spawn], "mode": "detach"}).json()
     return str(batch["results"][0]["run_id"])
 
@@ -150,3 +195,77 @@ def test_a_hook_calls_a_tool_after_the_run_unless_a_rule_forbids_it(place: tuple
         ask_clerk(client, "small", on_complete=hooks)
         wait_for(lambda: noted(notes, "after completed"))
     assert noted(notes, "secret") == 0
+
+
+def question_of(client: httpx.Client, run_id: str) -> dict[str, Any]:
+    """Return the open question of a run, once there is one."""
+    [question] = wait_for(
+        lambda: client.get(f"/v1/runs/{run_id}/interrupts", params={"status": "pending"}).json()["interrupts"]
+    )
+    return dict(question)
+
+
+def test_a_server_asks_a_person_in_the_middle_of_a_call(place: tuple[Installation, Path]) -> None:
+    stack, notes = place
+    with api(stack) as client:
+        run_id = start(client, "blue paint", agent="painter")
+        question = question_of(client, run_id)
+        assert question["question"] == "The MCP server painter asks: Which colour?"
+        where = f"/v1/runs/{run_id}/interrupts/{question['interrupt_id']}/resolve"
+        refused = client.post(where, json={"answer": "green"})
+        assert (refused.status_code, "colour" in refused.text) == (422, True)
+        assert client.post(where, json={"answer": "blue"}).status_code == 200
+        assert ended(client, run_id)["status"] == "completed"
+        answered = client.get(f"/v1/runs/{run_id}/stream").text
+        assert "accept" in answered
+        assert "blue" in answered
+    assert noted(notes, "blue paint") == 1
+
+
+def test_a_question_is_closed_with_the_process_that_held_its_call(place: tuple[Installation, Path]) -> None:
+    stack, notes = place
+    with api(stack) as client:
+        held, waiting = start(client, "red paint", agent="painter"), start(client, "patient paint", agent="patient")
+        questions = [question_of(client, run_id) for run_id in (held, waiting)]
+        kill_owner(stack)
+        assert ended(client, held)["status"] == "completed"
+        assert "outcome unknown" in client.get(f"/v1/runs/{held}/stream").text
+        closed, still_open = (
+            client.get(f"/v1/runs/{one['run_id']}/interrupts", params={"status": "all"}).json()["interrupts"][0][
+                "status"
+            ]
+            for one in questions
+        )
+        assert (closed, still_open) == ("cancelled", "pending")
+        where = f"/v1/runs/{waiting}/interrupts/{questions[1]['interrupt_id']}/resolve"
+        assert client.post(where, json={"answer": '{"colour": "red"}'}).status_code == 200
+        assert ended(client, waiting)["status"] == "completed"
+        assert "kept" in client.get(f"/v1/runs/{waiting}/stream").text
+    assert (noted(notes, "red paint"), noted(notes, "patient paint")) == (1, 1)
+
+
+def server_row(stack: Installation, name: str) -> dict[str, Any]:
+    rows = stack.loomlog("mcp", "servers", "ls", "--json").json["servers"]
+    return dict(next(row for row in rows if row["name"] == name))
+
+
+def test_a_person_grants_access_and_the_runtime_renews_it(
+    place: tuple[Installation, Path], guarded: GuardedServer
+) -> None:
+    stack, _ = place
+    with api(stack) as client:
+        wait_for(lambda: server_row(stack, "guarded")["authorization"] == "needs_authorization")
+        assert "loomlog mcp servers login guarded" in server_row(stack, "guarded")["error"]
+        begun = stack.loomlog("mcp", "servers", "login", "guarded", "--no-open", "--json").json
+        with httpx.Client(timeout=WAIT_S) as browser:
+            page = browser.get(begun["url"])
+            link = page.text.split('href="')[1].split('"')[0].replace("&amp;", "&")
+            leads = browser.get(httpx.URL(begun["url"]).join(link))
+            where = httpx.URL(begun["url"]).join("/v1/_mcp_oauth/callback")
+            done = browser.get(where, params=guarded.consent(leads.headers["location"]))
+        assert (done.status_code, "Access granted" in done.text) == (200, True)
+        wait_for(lambda: ask_clerk(client, "hello", agent="guest") == "hello")
+        guarded.tokens.clear()  # the server takes the token no longer: the runtime has it renewed
+        assert ask_clerk(client, "again", agent="guest") == "again"
+    assert [form["grant_type"] for form in guarded.forms] == ["authorization_code", "refresh_token"]
+    assert server_row(stack, "guarded")["authorization"] == "granted"

@@ -60,7 +60,11 @@ class CallUnderWay:
 
     async def _ask(self, run_id: str, asked: Mapping[str, Any]) -> None:
         question = Question(
-            asked["interrupt_id"], asked["question"], tuple(asked.get("options", ())), asked.get("context", "")
+            asked["interrupt_id"],
+            asked["question"],
+            tuple(asked.get("options", ())),
+            asked.get("context", ""),
+            asked["kind"],
         )
         self.open_questions[question.id] = question
         if self.asks_user:

@@ -149,7 +149,11 @@ async def open_questions(application: Application, caller: Caller, run_id: str) 
     page = await application.interrupts.list_of_run(caller, run_id, status=PENDING)
     return {
         row.interrupt_id: Question(
-            row.interrupt_id, row.question or "", tuple(orjson.loads(row.options or "[]")), row.context or ""
+            row.interrupt_id,
+            row.question or "",
+            tuple(orjson.loads(row.options or "[]")),
+            row.context or "",
+            row.kind or "",
         )
         for row in page.rows
     }

@@ -10,10 +10,14 @@ Before: tasks.py, operations.py, endpoint.py. After: services/application/runs/i
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import orjson
+
 from loomlog.services.application.runs.interrupts import ANSWER, DECLINED, InterruptResponse
 
 PREFIX = "question"
 METHOD = "elicitation/create"
+ELICITATION = "elicitation"
+"""Kind of a question that the tool of a call asks (services/core/run/interrupts/questions.py)."""
 FIELD = "answer"
 
 
@@ -24,10 +28,13 @@ class Question(NamedTuple):
     text: str
     options: tuple[str, ...] = ()
     context: str = ""
+    kind: str = ""
 
 
 def elicitation(question: Question) -> dict[str, Any]:
     """Return the request that puts a question to the client's user."""
+    if (form := _form_of(question)) is not None:
+        return {"method": METHOD, "params": {"mode": "form", "message": question.text, "requestedSchema": form}}
     answer: dict[str, Any] = {"type": "string", "title": "Answer"}
     if question.options:
         answer["enum"] = list(question.options)
@@ -52,7 +59,7 @@ def response_of(answer: Any) -> InterruptResponse | None:
     match answer.get("action"):
         case "accept":
             content = answer.get("content")
-            text = content.get(FIELD) if isinstance(content, Mapping) else None
+            text = _answer_of(content) if isinstance(content, Mapping) else None
             if not isinstance(text, str) or not text:
                 raise ValueError(f"content.{FIELD}: expected text")
             return InterruptResponse(disposition=ANSWER, answer=text)
@@ -61,6 +68,22 @@ def response_of(answer: Any) -> InterruptResponse | None:
         case "cancel":
             return None
     raise ValueError("action: expected accept, decline or cancel")
+
+
+def _form_of(question: Question) -> dict[str, Any] | None:
+    """Return the form that an MCP server has asked an agent's user for; None for any other question."""
+    if question.kind != ELICITATION:
+        return None
+    try:
+        form = orjson.loads(question.context).get("schema")
+    except orjson.JSONDecodeError:
+        return None
+    return form if isinstance(form, dict) else None
+
+
+def _answer_of(content: Mapping[str, Any]) -> Any:
+    """Return the answer to a question as text: that of the one field, or the form as JSON."""
+    return content[FIELD] if set(content) == {FIELD} else orjson.dumps(content).decode() if content else None
 
 
 def request_id(run_id: str, question_id: str) -> str:

@@ -390,6 +390,28 @@ class CallWaits(Value, frozen=True, kw_only=True):
         return ("tool", self.turn, self.index, self.attempt)
 
 
+class CallAsks(Value, frozen=True, kw_only=True):
+    """The tool of a call asks a person first; the fields are those of InterruptionOpened. `hook_acts` as in
+    ToolCompleted.
+    """
+
+    at_ms: int
+    turn: int
+    index: int
+    attempt: int
+    question: str
+    context: str
+    options: tuple[str, ...]
+    call_state: str
+    timeout_ms: int
+    is_held: bool
+    hook_acts: tuple[HookAct, ...] = ()
+
+    @property
+    def key(self) -> CallKey:
+        return ("tool", self.turn, self.index, self.attempt)
+
+
 class ChildrenRequested(Value, frozen=True, kw_only=True):
     """A call of the Agent tool was parsed: the fields are those of ChildrenPlanned. `hook_acts` as in ToolCompleted."""
 
@@ -566,6 +588,7 @@ EffectResult = (
     | BudgetExceeded
     | ToolCompleted
     | CallWaits
+    | CallAsks
     | ChildrenRequested
     | ToolReconciled
     | SummaryCompleted

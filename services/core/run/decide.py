@@ -23,6 +23,7 @@ from loomlog.services.core.run.commands import (
     AnswerInterruptionCommand,
     ApplyWidePauses,
     BudgetExceeded,
+    CallAsks,
     CallsUnstarted,
     CallWaits,
     CancelCommand,
@@ -74,7 +75,7 @@ from loomlog.services.core.run.state import (
     find_open_call,
 )
 from loomlog.services.core.run.subagents import children
-from loomlog.services.core.run.tools import hook_events, unknown_outcome, waits
+from loomlog.services.core.run.tools import call_questions, hook_events, unknown_outcome, waits
 from loomlog.services.core.run.tools.recovery import handle_reconciled, recover_run, release_run
 from loomlog.services.core.run.turns import cancel_turn, code_agents
 from loomlog.services.core.run.turns.completion import has_iterations, run_cancelled, run_completed, run_failed
@@ -144,6 +145,8 @@ def _decide(state: State, command: RunCommand) -> list[Event]:
             return handle_model_failed(state, command)
         case BudgetExceeded():
             return budget_limits.handle_budget_exceeded(state, command)
+        case CallAsks():
+            return call_questions.ask_about_call(state, command)
         case CallWaits():
             return waits.start_waiting(state, command)
         case WaitReportCommand():

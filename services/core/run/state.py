@@ -23,7 +23,7 @@ from loomlog.schemas.conversation import Message
 from loomlog.schemas.generated.values import BlobRef, QueueRef, ToolCall
 from loomlog.schemas.records import Value, replace
 from loomlog.services.core.run.conversation.compaction_split import CompactionSplit
-from loomlog.services.core.run.interrupts.questions import CallDecision, Question
+from loomlog.services.core.run.interrupts.questions import CallAnswer, CallDecision, Question
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.subagents.delegation import Delegation
 
@@ -109,6 +109,8 @@ class OpenCall(Value, frozen=True, kw_only=True):
     """The children it waits for, if it was parsed as a call for children."""
     wait: Wait | None = None
     """What it waits for in channels; nothing of it is under way then."""
+    answers: tuple[CallAnswer, ...] = ()
+    """What people have answered to questions of its tool."""
 
 
 class CallResult(Value, frozen=True, kw_only=True):

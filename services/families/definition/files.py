@@ -55,7 +55,7 @@ def _iter_definitions(configuration: Configuration) -> Iterator[tuple[str, str, 
 
 def server_content(server: McpServerBlock) -> dict[str, Any]:
     """Return what the log may know of a server: its headers have values of the environment."""
-    return KINDS["mcpserver"].content_of(replace(server, headers={}))
+    return KINDS["mcpserver"].content_of(replace(server, headers={}, oauth=None))
 
 
 def _volume_content(volume: VolumeBlock) -> dict[str, Any]:

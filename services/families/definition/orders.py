@@ -220,7 +220,7 @@ def _host_of(url: str) -> str:
 
 
 def _references(side: Side) -> Names:
-    values = side.value.values() if isinstance(side.value, Mapping) else ()
+    values = side.value.values() if isinstance(side.value, Mapping) else (side.value or "",)
     return tuple(name for text in values for name in _CREDENTIAL.findall(text))
 
 

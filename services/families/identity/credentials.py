@@ -43,6 +43,8 @@ CACHE_MAX = 10_000
 """Values that a process keeps; the least recently used are dropped and read again."""
 LEFT_OVER_MS = 3_600_000
 """Age after which a row that no event names was left over. Versions are times."""
+GRANT_PREFIX = "mcp-oauth-"
+"""Beginning of the names of grants of MCP servers, which no reference reaches: they go to their own server alone."""
 
 
 class CredentialUser(Value, frozen=True, kw_only=True):
@@ -107,7 +109,11 @@ class CredentialReader:
         self._cache: OrderedDict[tuple[CredentialKey, int], str] = OrderedDict()
 
     def find(self, name: str, user: CredentialUser) -> NamedCredential | None:
-        """Return the credential of a name, as far as this process has read; None when there is none."""
+        """Return the credential of a name, as far as this process has read; None: there is none, or it is a grant."""
+        return None if name.startswith(GRANT_PREFIX) else self.find_grant(name, user)
+
+    def find_grant(self, name: str, user: CredentialUser) -> NamedCredential | None:
+        """Return the credential of a name, also one that is a grant; None when there is none."""
         known = self._directory.credentials(user.tenant)
         for scope, scope_id in _owners(user):
             credential = known.get(entry_key(scope, scope_id, name))
@@ -115,6 +121,10 @@ class CredentialReader:
                 key = CredentialKey(tenant=user.tenant, scope=scope, scope_id=scope_id, name=name)
                 return NamedCredential(key=key, credential=credential)
         return None
+
+    def count(self, tenant: str) -> int:
+        """Return how many credentials a tenant has."""
+        return len(self._directory.credentials(tenant))
 
     async def resolve(self, reference: str, user: CredentialUser) -> CredentialValue:
         """Return the value that a reference like $cred:git means now.

@@ -8,6 +8,7 @@ Before: __init__.py. After: handlers.py carries them out.
 from functools import partial
 from typing import Annotated, Any, Literal
 
+import msgspec
 from msgspec import Meta
 
 from loomlog.services.core.access.rules import requires
@@ -16,15 +17,45 @@ from loomlog.services.core.operations import PRINTABLE, Effect, Http, Input, NoI
 
 TAG = Tag(name="MCP servers", description="Servers whose tools agents use.")
 NAME_CHARACTERS_MAX = 128
+SCOPES_MAX = 50
+"""Scopes that one grant asks for."""
 
 Name = Annotated[
     str, Meta(min_length=1, max_length=NAME_CHARACTERS_MAX, pattern=PRINTABLE, description="Name of the server.")
+]
+Authorization = Annotated[
+    Literal["none", "granted", "needs_authorization"],
+    Meta(description="needs_authorization: it asks for a token, and neither the tenant nor the caller has a grant."),
 ]
 Time = Annotated[str, Meta(description="RFC 3339; empty: never.")]
 
 
 class McpServerNamed(Input, frozen=True, kw_only=True):
     name: Name
+
+
+class McpLogin(Input, frozen=True, kw_only=True):
+    name: Name
+    scope: Annotated[
+        Literal["tenant", "user"],
+        Meta(description="Whose grant it is: runs of the user use that of the user before that of the tenant."),
+    ] = "tenant"
+    scope_id: Annotated[
+        Annotated[str, Meta(max_length=NAME_CHARACTERS_MAX, pattern=PRINTABLE)],
+        Meta(description="Subject of the user; absent: your own."),
+    ] = ""
+    scopes: Annotated[
+        list[Annotated[str, Meta(min_length=1, max_length=NAME_CHARACTERS_MAX, pattern=PRINTABLE)]],
+        Meta(max_length=SCOPES_MAX, description="Scopes of OAuth to ask for; absent: those that the server names."),
+    ] = msgspec.field(default_factory=list)
+
+
+class McpLoginBegun(Output, frozen=True, kw_only=True):
+    """Where a person grants access to a server. The address counts once."""
+
+    name: str
+    url: Annotated[str, Meta(description="Address to open in a browser.")]
+    expires_at: Annotated[str, Meta(description="When the address no longer counts, RFC 3339.")]
 
 
 class McpServer(Output, frozen=True, kw_only=True):
@@ -42,6 +73,7 @@ class McpServer(Output, frozen=True, kw_only=True):
     tool_count: int
     digest: Annotated[str, Meta(description="Hash of its tools; a run records what it was shown.")]
     listed_at: Time
+    authorization: Authorization
     error: Annotated[str, Meta(description="Why the newest attempt gave no list; empty: it did, or there was none.")]
 
 
@@ -98,4 +130,21 @@ PROBE = _operation(
     effect=Effect.WRITE,
     http=(Http(route="POST /v1/_mcp_servers/{name}/probe", id="probe_mcp_server", refusal_statuses=(404, 422, 503)),),
 )
-OPERATIONS = (LIST, TOOLS, PROBE)
+LOGIN = _operation(
+    name="mcp.login",
+    summary="Begin to grant access to an MCP server that asks for it: a person opens the address.",
+    input=McpLogin,
+    output=McpLoginBegun,
+    access=requires(TENANT),
+    effect=Effect.WRITE,
+    http=(
+        Http(
+            route="POST /v1/_mcp_servers/{name}/login",
+            id="start_mcp_login",
+            body_optional=True,
+            example={"scope": "tenant"},
+            refusal_statuses=(404, 422, 503),
+        ),
+    ),
+)
+OPERATIONS = (LIST, TOOLS, PROBE, LOGIN)

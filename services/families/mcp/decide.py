@@ -25,8 +25,15 @@ def decide(state: ServerTools, command: McpCommand, at: At) -> Sequence[McpEvent
     if isinstance(command, RecordListingFailure):
         if state.error == command.error and state.server:
             return []
-        error = command.error[:TEXT_CHARACTERS_MAX]
-        return [ListingFailed(server=command.server, def_id=command.def_id, error=error, source=command.source)]
+        return [
+            ListingFailed(
+                server=command.server,
+                def_id=command.def_id,
+                error=command.error[:TEXT_CHARACTERS_MAX],
+                source=command.source,
+                reason=command.reason,
+            )
+        ]
     if problem := _bounds_problem(command):
         return [CommandRefused(code="bad_request", message=problem)]
     if (state.def_id, state.digest, state.error) == (command.def_id, command.digest, ""):

@@ -14,7 +14,7 @@ import os
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from typing import cast
 from urllib.parse import urlsplit
@@ -24,8 +24,11 @@ import orjson
 from loomlog.connectors.configuration.mcp_block import STDIO, McpServerBlock
 from loomlog.connectors.definitions import KINDS
 from loomlog.connectors.errors import ConnectorError, Permanent
+from loomlog.connectors.mcp.calls_in_flight import HeldCalls
 from loomlog.connectors.mcp.http_transport import HttpConnection, HttpNetwork
-from loomlog.connectors.mcp.peer import Connection, IncomingMessages
+from loomlog.connectors.mcp.oauth import Challenge
+from loomlog.connectors.mcp.oauth_client import OAuthRequests
+from loomlog.connectors.mcp.peer import AuthorizationNeeded, Connection, IncomingMessages, TokenSource
 from loomlog.connectors.mcp.session import Session
 from loomlog.connectors.mcp.session_pool import SessionKey, SessionPool
 from loomlog.connectors.mcp.stdio_transport import StdioConnection, server_environment
@@ -42,12 +45,13 @@ from loomlog.connectors.tools.references import (
 from loomlog.schemas.generated.mcp_commands import RecordListingFailure, RecordTools
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.ids import fresh_token
-from loomlog.services.core.families import aggregate_id
 from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.families.definition.operations import ask_owner
 from loomlog.services.families.definition.table import FILE, SHARED, DefinitionTable, Resolved
 from loomlog.services.families.identity.credentials import CredentialReader, CredentialUser
-from loomlog.services.families.mcp.state import FILES_TENANT, NAME, ServerTools
+from loomlog.services.families.mcp.grants import McpGrants, remedy_of
+from loomlog.services.families.mcp.server import Server
+from loomlog.services.families.mcp.state import FILES_TENANT, NAME, NEEDS_AUTHORIZATION, ServerTools
 from loomlog.services.stream.entities.answers import EntityCommands
 from loomlog.services.stream.entities.replicas import Replicas
 
@@ -61,6 +65,7 @@ WAIT_S = 10.0
 LISTS_KEPT = 2_000
 """Parsed lists that are kept."""
 ERROR_CHARACTERS_MAX = 500
+NO_RUN = RunValues(root_run_id="", tenant="", credentials={})
 _UNRESOLVED = re.compile(r"\$\{|\$cred:|\$ghapp:")
 """What is left of references that are none: variables in definitions of tenants, names with other characters."""
 
@@ -75,26 +80,9 @@ class McpOptions:
     """Hosts that definitions may name; None: any."""
     private_hosts: Collection[str] = ()
     """Hosts of definitions that may have private addresses."""
+    origin: str = "http://127.0.0.1:8787"
+    """Address of the API as browsers see it."""
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ), repr=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Server:
-    """A server that resolves for a tenant."""
-
-    name: str
-    tenant: str
-    """Tenant that uses it."""
-    owner: str
-    """Tenant that its list of tools belongs to."""
-    source: str
-    def_id: str
-    block: McpServerBlock = field(repr=False)
-
-    @property
-    def aggregate(self) -> str:
-        """Id of the aggregate with its tools."""
-        return aggregate_id(NAME, self.owner, self.name)
 
 
 class McpServers:
@@ -114,6 +102,10 @@ class McpServers:
         self.revision = 0
         """Raised whenever a server or a list of tools may have changed."""
         self.pool = SessionPool(now_s=now_s)
+        self.held = HeldCalls()
+        """Calls whose servers wait for the answer of a person."""
+        self.grants: McpGrants | None = None
+        """Grants of access; None: this process has none, and servers that ask for tokens refuse it."""
         self._table = table
         self._replicas = replicas
         self._commands = commands
@@ -181,30 +173,48 @@ class McpServers:
 
     # --- asking ------------------------------------------------------------------------------------------------------
 
-    async def discover(self, server: Server, source: str) -> ToolList:
-        """Ask a server for its tools and record the answer; of several callers at once, one asks.
+    async def discover(self, server: Server, source: str, values: RunValues = NO_RUN) -> ToolList:
+        """Ask a server for its tools and record the answer; of several callers at once, one asks. `values`: of the run
+        or the user for which it is asked.
 
         Raises Transient and Permanent, also for an answer that cannot be recorded.
         """
         if server.aggregate not in self._asking:
-            task = asyncio.get_running_loop().create_task(self._discover(server, source))
+            task = asyncio.get_running_loop().create_task(self._discover(server, source, values))
             self._asking[server.aggregate] = task
             task.add_done_callback(lambda _: self._asking.pop(server.aggregate, None))
         return await asyncio.shield(self._asking[server.aggregate])
 
-    async def ask_for_tools(self, server: Server) -> tuple[ToolList, str]:
+    async def ask_for_tools(self, server: Server, values: RunValues = NO_RUN) -> tuple[ToolList, str]:
         """Return a server's tools and the revision it speaks, and record nothing. Raises Transient and Permanent."""
-        values = await self.stored_values(
-            server, CredentialUser(tenant=server.tenant, purpose=f"list of {server.name}")
-        )
+        user = CredentialUser(tenant=server.tenant, user=values.user, purpose=f"list of {server.name}")
+        stored = await self.stored_values(server, user)
+        values = replace(values, credentials={**values.credentials, **stored.credentials})
         with masked_errors(values.credentials):
             session = await self.session(server, values)
             listed = await session.list_tools(server.block.tools)
         return _mask_tools(server, listed, values.credentials), session.revision
 
-    async def _discover(self, server: Server, source: str) -> ToolList:
+    async def find_challenge(self, server: Server) -> Challenge:
+        """Return how a server asks for a token; empty when it does not ask at once. Raises Transient and Permanent."""
         try:
-            listed, revision = await self.ask_for_tools(server)
+            await (await self._open(server, {}, None)).close()
+        except AuthorizationNeeded as needed:
+            return needed.challenge
+        return Challenge()
+
+    def oauth_requests(self, server: Server) -> OAuthRequests:
+        """Return what asks the authorization servers of a server: with its network, and the hosts that it may name."""
+
+        def check_host(host: str) -> None:
+            if server.source != FILE:
+                self._require_host(server, canonical_host(host))
+
+        return OAuthRequests(self._network_of(server), check_host)
+
+    async def _discover(self, server: Server, source: str, values: RunValues) -> ToolList:
+        try:
+            listed, revision = await self.ask_for_tools(server, values)
         except ConnectorError as error:
             await self._record(
                 RecordListingFailure(
@@ -212,6 +222,7 @@ class McpServers:
                     server=server.name,
                     def_id=server.def_id,
                     error=str(error)[:ERROR_CHARACTERS_MAX],
+                    reason=NEEDS_AUTHORIZATION if isinstance(error, AuthorizationNeeded) else "",
                     source=source,
                 )
             )
@@ -254,24 +265,32 @@ class McpServers:
 
     async def session(self, server: Server, values: RunValues) -> Session:
         """Return an open session for a run. Raises Transient and Permanent."""
-        headers = self._headers(server, values)
-        key = SessionKey(
-            tenant=server.tenant, server=server.name, version=_digest(server.block), headers=_digest_of(headers)
-        )
+        key, headers, tokens = self._session_of(server, values)
         if server.block.transport == STDIO:
             key = self.pool.choose(key, server.block.pool_size)
-        return await self.pool.get(key, lambda: self._open(server, headers))
+        return await self.pool.get(key, lambda: self._open(server, headers, tokens))
 
     def forget(self, server: Server, values: RunValues) -> None:
         """Close the session of a run: the server has lost it."""
-        headers = self._headers(server, values)
-        self.pool.discard(SessionKey(server.tenant, server.name, _digest(server.block), _digest_of(headers)))
+        self.pool.discard(self._session_of(server, values)[0])
 
     async def close(self) -> None:
         """Close all sessions."""
         for task in self._asking.values():
             task.cancel()
+        await self.held.close()
         await self.pool.close()
+
+    def _session_of(self, server: Server, values: RunValues) -> tuple[SessionKey, dict[str, str], TokenSource | None]:
+        """Return the key of a run's session, its headers, and where its tokens come from."""
+        headers = self._headers(server, values)
+        is_address = server.block.transport != STDIO
+        tokens = self.grants.source(server, values) if is_address and self.grants is not None else None
+        owned = headers if tokens is None else {**headers, "": tokens.owner}
+        key = SessionKey(
+            tenant=server.tenant, server=server.name, version=_digest(server.block), headers=_digest_of(owned)
+        )
+        return key, headers, tokens
 
     def _headers(self, server: Server, values: RunValues) -> dict[str, str]:
         unresolved = [
@@ -287,10 +306,10 @@ class McpServers:
                 )
         return sent
 
-    async def _open(self, server: Server, headers: Mapping[str, str]) -> Session:
+    async def _open(self, server: Server, headers: Mapping[str, str], tokens: TokenSource | None) -> Session:
         incoming = IncomingMessages(lambda: self._on_list_changed(server))
-        connection = await self._connect(server, headers, incoming)
-        session = Session(server.name, connection, incoming)
+        connection = await self._connect(server, headers, tokens, incoming)
+        session = Session(server.name, connection, incoming, self.held)
         try:
             await session.open()
         except BaseException:
@@ -298,23 +317,35 @@ class McpServers:
             raise
         return session
 
-    async def _connect(self, server: Server, headers: Mapping[str, str], incoming: IncomingMessages) -> Connection:
+    async def _connect(
+        self, server: Server, headers: Mapping[str, str], tokens: TokenSource | None, incoming: IncomingMessages
+    ) -> Connection:
         block = server.block
         if block.transport == STDIO:
             environment = server_environment(self._options.environment, block.env)
             return await StdioConnection.open(block.command, block.args, environment, incoming)
-        host = canonical_host(urlsplit(block.url).hostname or "")
-        is_own = server.source == FILE
-        if not is_own and self._options.hosts is not None and not is_host_allowed(host, self._options.hosts):
-            raise Permanent(f"the host {host[:120]} of {server.name} is not among those allowed", kind="forbidden")
+        if server.source != FILE:
+            self._require_host(server, canonical_host(urlsplit(block.url).hostname or ""))
         return HttpConnection(
-            self._network_for(host if is_own else ""), block.url, headers, incoming, concurrency=CONCURRENT_CALLS
+            self._network_of(server),
+            block.url,
+            headers,
+            incoming,
+            concurrency=CONCURRENT_CALLS,
+            tokens=tokens,
+            remedy=remedy_of(server),
         )
 
-    def _network_for(self, own_host: str) -> HttpNetwork:
-        """Return a network; `own_host`: the operator's file names it, so its address may be a private one."""
+    def _require_host(self, server: Server, host: str) -> None:
+        """Raise Permanent(forbidden) for a host that definitions may not name."""
+        if self._options.hosts is not None and not is_host_allowed(host, self._options.hosts):
+            raise Permanent(f"the host {host[:120]} of {server.name} is not among those allowed", kind="forbidden")
+
+    def _network_of(self, server: Server) -> HttpNetwork:
+        """Return the network of a server: the host of one that the operator's file names may have a private address."""
         if self._network is None:
             self._network = HttpNetwork(private_hosts=frozenset(self._options.private_hosts))
+        own_host = canonical_host(urlsplit(server.block.url).hostname or "") if server.source == FILE else ""
         return self._network.with_private_host(own_host) if own_host else self._network
 
     def _on_list_changed(self, server: Server) -> None:

@@ -12,11 +12,16 @@ from loomlog.connectors.configuration.load import ProcessConfiguration
 from loomlog.connectors.configuration.mcp_block import McpServerBlock
 from loomlog.connectors.definitions import KINDS
 from loomlog.connectors.errors import ConnectorError
+from loomlog.services.core.mcp_logins import McpLogins
 from loomlog.services.families.definition.operations import DefinitionOperations
 from loomlog.services.families.definition.table import TENANT, DefinitionTable
 from loomlog.services.families.identity.credentials import CredentialReader
+from loomlog.services.families.identity.services import IdentityOptions
+from loomlog.services.families.installation import InstallationCommands
+from loomlog.services.families.mcp.grants import McpGrants
 from loomlog.services.families.mcp.handlers import McpHandlers
-from loomlog.services.families.mcp.servers import McpOptions, McpServers, Server
+from loomlog.services.families.mcp.server import Server
+from loomlog.services.families.mcp.servers import McpOptions, McpServers
 from loomlog.services.families.opening import FamilyContext, FamilyServices
 
 log = logging.getLogger(__name__)
@@ -30,23 +35,35 @@ def read_options(loaded: ProcessConfiguration) -> McpOptions:
         blocks=loaded.configuration.mcp_servers,
         hosts=loaded.settings.http_host_allowlist,
         private_hosts=loaded.settings.http_private_host_allowlist,
+        origin=loaded.settings.public_url or loaded.settings.base_url or f"http://{loaded.settings.listen_addr}",
     )
 
 
 def open_family(context: FamilyContext) -> FamilyServices:
     """Open MCP servers; a definition of one is made with the tools that it lists."""
+    options = context.options(McpOptions)
     servers = McpServers(
         context.get(DefinitionTable),
         context.parts.replicas,
         context.commands,
-        context.options(McpOptions),
+        options,
         clock_ms=context.clock_ms,
         now_s=time.monotonic,
         credentials=context.find(CredentialReader),
     )
     context.get(DefinitionOperations).composer.discover = DefinitionDiscovery(servers).discover
+    grants = servers.grants = McpGrants(
+        context.get(CredentialReader),
+        context.find(InstallationCommands) or InstallationCommands(context.commands, context.parts.replicas),
+        servers.oauth_requests,
+        secret=context.options(IdentityOptions).secret,
+        origin=options.origin,
+        clock_ms=context.clock_ms,
+    )
+    handlers = McpHandlers(servers, grants, clock_ms=context.clock_ms)
     context.provide(servers)
-    return FamilyServices(handlers=McpHandlers(servers).by_operation(), close=servers.close)
+    context.provided[McpLogins] = handlers
+    return FamilyServices(handlers=handlers.by_operation(), close=servers.close)
 
 
 class DefinitionDiscovery:

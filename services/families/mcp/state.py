@@ -11,6 +11,8 @@ from loomlog.schemas.records import Value
 NAME = "mcp"
 """Name of the family."""
 VERSION = 1
+NEEDS_AUTHORIZATION = "needs_authorization"
+"""Reason of a failure: the server asks for a token, and there was none that it takes."""
 FILES_TENANT = ""
 """Tenant of the servers of the configuration files."""
 
@@ -32,6 +34,8 @@ class ServerTools(Value, frozen=True):
     error: str = ""
     """Why the newest attempt gave no list; empty when it did."""
     failed_at_ms: int = 0
+    reason: str = ""
+    """Kind of that failure: NEEDS_AUTHORIZATION, or empty."""
 
 
 def evolve(state: ServerTools, event: McpEvent, at_ms: int) -> ServerTools:
@@ -58,4 +62,5 @@ def evolve(state: ServerTools, event: McpEvent, at_ms: int) -> ServerTools:
                 listed_at_ms=state.listed_at_ms,
                 error=event.error,
                 failed_at_ms=at_ms,
+                reason=event.reason,
             )

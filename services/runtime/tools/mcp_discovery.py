@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 from loomlog.connectors.errors import ConnectorError
 from loomlog.services.families.definition.table import FILE, SHARED
-from loomlog.services.families.mcp.servers import McpServers, Server
+from loomlog.services.families.mcp.server import Server
+from loomlog.services.families.mcp.servers import McpServers
 
 log = logging.getLogger("loomlog.runtime")
 

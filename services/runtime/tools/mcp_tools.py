@@ -19,15 +19,18 @@ from typing import Any
 from loomlog.connectors.configuration.mcp_block import TOOL_PREFIX
 from loomlog.connectors.errors import ConnectorError, Permanent, Transient
 from loomlog.connectors.json_schema import CompiledSchema, compile_schema
+from loomlog.connectors.mcp.elicitation import to_response
 from loomlog.connectors.mcp.peer import NotSent, SessionLost
 from loomlog.connectors.mcp.tool_list import SEPARATOR, ListedTool, server_part, visible_name
-from loomlog.connectors.protocols import EffectClass, Tool, ToolContext, ToolResult, ToolSpec
+from loomlog.connectors.protocols import EffectClass, GivenAnswer, Tool, ToolContext, ToolResult, ToolSpec
 from loomlog.connectors.tools.references import RunValues, mask_credentials, masked_errors, stored_references
 from loomlog.connectors.tools.registry import build_specs
 from loomlog.schemas.records import replace
+from loomlog.services.core.run.interrupts.questions import CANCELLED
 from loomlog.services.families.identity.credentials import CredentialUser
 from loomlog.services.families.mcp.effects import effect_of
-from loomlog.services.families.mcp.servers import McpServers, Server
+from loomlog.services.families.mcp.server import Server
+from loomlog.services.families.mcp.servers import McpServers
 from loomlog.services.runtime.run.end_hooks import HookCall
 
 log = logging.getLogger("loomlog.runtime")
@@ -92,13 +95,27 @@ class McpTool:
             )
 
     async def _send(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        answers = context.answers
+        if answers and answers[-1].is_held:
+            if answers[-1].status != CANCELLED:  # otherwise the call was lost with its process, and is made again
+                return await self._go_on(answers[-1])
+            answers = ()
         session = await self._servers.session(self._server, _values_of(context))
         return await session.call_tool(
             self._listed.name,
             arguments,
             timeout_s=self._server.block.timeout_seconds,
             key=context.idempotency_key,
+            answers=answers,
+            ask_ms=self._server.block.question_timeout_seconds * 1_000,
         )
+
+    async def _go_on(self, answer: GivenAnswer) -> ToolResult:
+        """Return the result of a call that was held while a person was asked, or its next question."""
+        go_on = self._servers.held.take(answer)
+        if go_on is None:
+            raise Transient("the process that held the call open for the answer no longer does", kind="broken_off")
+        return await go_on(to_response(answer))
 
 
 class UnlistedTool:
@@ -120,7 +137,7 @@ class UnlistedTool:
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         """Return the server's result. Raises Transient and Permanent."""
-        listed = await self._servers.discover(self._server, "first_use")
+        listed = await self._servers.discover(self._server, "first_use", _values_of(context))
         tool = next((one for one in listed.tools if visible_name(self._server.name, one.name) == self.name), None)
         if tool is None:
             there = ", ".join(visible_name(self._server.name, one.name) for one in listed.tools[:20]) or "none"
@@ -256,4 +273,6 @@ def server_of(name: str) -> str:
 
 
 def _values_of(context: ToolContext) -> RunValues:
-    return RunValues(root_run_id=context.root_run_id, tenant=context.tenant, credentials=context.credentials)
+    return RunValues(
+        root_run_id=context.root_run_id, tenant=context.tenant, credentials=context.credentials, user=context.user_id
+    )

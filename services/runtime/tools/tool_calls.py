@@ -12,15 +12,17 @@ import asyncio
 import json
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.protocols import (
     Blobs,
+    CallQuestion,
     CallWait,
     ChildrenPlan,
     EffectClass,
+    GivenAnswer,
     NoEffect,
     Reconciler,
     Tool,
@@ -42,6 +44,7 @@ from loomlog.services.core.run.commands import (
     DID_NOT_HAPPEN,
     FAILED,
     HAPPENED,
+    CallAsks,
     CallWaits,
     ChildrenRequested,
     ToolCompleted,
@@ -86,7 +89,7 @@ within this time, and the model waits for it.
 """
 WITHOUT_EFFECT = frozenset({EffectClass.PURE, EffectClass.READ})
 """Effect classes of calls that a timeout ends; of any other the outcome is not known then."""
-ToolOutcome = ToolCompleted | CallWaits | ChildrenRequested
+ToolOutcome = ToolCompleted | CallWaits | CallAsks | ChildrenRequested
 """Commands with the outcome of a call."""
 ToolEffect = TypeVar("ToolEffect", CallTool, ReconcileTool)
 
@@ -177,6 +180,8 @@ class ToolCalls:
                     del self._in_use[effect.run_id], self._slots[effect.run_id]
         if called.result.waiting is not None:
             return self._waits(effect, called.result.waiting, called.acts, sealer)
+        if called.result.asking is not None:
+            return self._asks(effect, called.result.asking, called.acts, sealer)
         return await self._results.build(effect, called, sealer, self._result_limit(effect, state, tenant))
 
     def _waits(
@@ -194,6 +199,45 @@ class ToolCalls:
             mode=wait.mode,
             needed=wait.needed,
             hook_acts=self._results.encrypt_acts(acts, cipher),
+        )
+
+    def _asks(
+        self, effect: CallTool, question: CallQuestion, acts: Sequence[HookAct], cipher: ContentCipher | NoCipher
+    ) -> CallAsks:
+        """Return the command for a call whose tool asks a person first."""
+
+        def stored(text: str) -> str:
+            return cipher.text(make_storable(self._results.mask_text(text)))
+
+        return CallAsks(
+            at_ms=self._clock_ms(),
+            turn=effect.turn,
+            index=effect.index,
+            attempt=effect.attempt,
+            question=stored(question.question),
+            context=stored(question.context),
+            options=tuple(map(stored, question.options)),
+            call_state=cipher.text(question.call_state),
+            timeout_ms=question.timeout_ms,
+            is_held=question.is_held,
+            hook_acts=self._results.encrypt_acts(acts, cipher),
+        )
+
+    async def _answers_of(self, effect: CallTool, state: AwaitingTools, tenant: str) -> tuple[GivenAnswer, ...]:
+        """Return what people have answered to questions of a call, in plaintext. Raises ConnectorError."""
+        opened = find_call_of_turn(state, effect.turn, effect.index)
+        if opened is None or not opened.answers:
+            return ()
+        return tuple(
+            [
+                GivenAnswer(
+                    call_state=await self._encryption.decrypt_text(one.call_state, tenant),
+                    status=one.status,
+                    answer=await self._encryption.decrypt_text(one.answer, tenant),
+                    is_held=one.is_held,
+                )
+                for one in opened.answers
+            ]
         )
 
     async def complete(self, effect: CallTool, state: AwaitingTools, tenant: str, make: MakeResult) -> ToolCompleted:
@@ -437,6 +481,8 @@ class ToolCalls:
         if not isinstance(arguments, dict):
             return error_result(f"the arguments of {effect.name} must be a JSON object")
         context = self._contexts.build_context(effect, facts, tenant, granted)
+        if answers := await self._answers_of(effect, state, tenant):
+            context = replace(context, answers=answers)
         if effect.name == read.NAME:
             context = replace(
                 context,
@@ -482,7 +528,7 @@ class ToolCalls:
         self, chain: HookChain, call: HookedCall, arguments: Mapping[str, Any], returned: ToolCallResult
     ) -> ToolCallResult:
         """Return the result of a call as its post hooks leave it. A call that waits has none yet."""
-        if returned.result.waiting is not None:
+        if returned.result.waiting is not None or returned.result.asking is not None:
             return returned
         assert self._hooks is not None
         before = HookedResult(
@@ -538,10 +584,20 @@ class ToolCalls:
         except ConnectorError as error:
             result = ToolResult(text=str(error), is_error=True)
         if context.credentials:
-            result = replace(result, text=mask_credentials(context.credentials.values(), result.text))
+            result = _mask_result(result, context.credentials.values())
         if result.is_unknown:
             return ToolCallResult(result=result, outcome=OUTCOME_UNKNOWN)
         return ToolCallResult(result=result, outcome="error" if result.is_error else "ok")
+
+
+def _mask_result(result: ToolResult, secrets: Iterable[str]) -> ToolResult:
+    """Return a result, or a question, with the credentials of its run masked."""
+    secrets = tuple(secrets)
+    asked = result.asking
+    if asked is not None:
+        question, context = (mask_credentials(secrets, text) for text in (asked.question, asked.context))
+        return replace(result, asking=replace(asked, question=question, context=context))
+    return replace(result, text=mask_credentials(secrets, result.text))
 
 
 def _unknown_result(text: str, answer: UnknownEffect) -> ToolResult:

@@ -111,6 +111,8 @@ TEAM = {
     "colors": {"states": {"end": "pink"}, "transitions": {"success": "#2f9e44"}},
 }
 MCP_SERVER = {
+    "question_timeout_seconds": 600,
+    "oauth": {"grant": "authorization_code", "client_id": "loomlog", "client_secret": "$cred:crm", "scopes": ["read"]},
     "transport": "streamable-http",
     "url": "https://tools.example:8443/mcp?x=1&y=2",
     "headers": {"X-B": "$cred:b", "X-A": "${run.user_id}"},

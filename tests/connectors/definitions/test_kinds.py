@@ -343,3 +343,21 @@ def test_a_card_address_of_a_fork_replaces_the_endpoint():
     card = {"agent_card_url": "https://a.example/card.json"}
     assert peer.compose("x", card, {"endpoint": "https://a.example", "binding": "rest"}) == card
     assert peer.compose("x", {"endpoint": "a.example:443", "binding": "grpc"}, card)["binding"] == "grpc"
+
+
+@pytest.mark.parametrize(
+    ("oauth", "problem"),
+    [
+        (
+            {"client_id": "c", "client_secret": "s3cret"},
+            "oauth.client_secret: expected the name of a stored credential",
+        ),
+        ({"client_id": "c", "client_secret": "$cred:a $cred:b"}, "expected the name of a stored credential"),
+        ({"client_secret": "$cred:a"}, "client_secret needs a client_id"),
+        ({"grant": "client_credentials", "client_id": "c"}, "needs client_id and client_secret"),
+    ],
+)
+def test_the_secret_of_a_client_is_a_reference_in_definitions(oauth: dict[str, str], problem: str) -> None:
+    text = refused("mcpserver", transport="http", url="https://a.example", oauth=oauth)
+    assert text.startswith("invalid_definition oauth")
+    assert problem in text

@@ -23,21 +23,29 @@ class RpcFailure:
     code: int
     message: str
     status: int = 200
+    data: dict | None = None
 
 
 @dataclass
 class Raw:
-    """A response as it is. `chunks` are sent one after the other; `stays_open`: the response never ends."""
+    """A response as it is. `chunks` are sent one after the other; `stays_open`: the response never ends; `is_cut`: the
+    connection ends in its middle.
+    """
 
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     chunks: list[bytes] = field(default_factory=list)
     stays_open: bool = False
+    is_cut: bool = False
 
 
 def sse(*frames: Any) -> Raw:
     data = [b"data: " + json.dumps(frame).encode() + b"\n\n" for frame in frames]
     return Raw(headers={"content-type": "text/event-stream"}, chunks=data)
+
+
+def document(value: Any, status: int = 200) -> Raw:
+    return Raw(status, {"content-type": "application/json"}, [json.dumps(value).encode()])
 
 
 def result_frame(request: dict, result: Any) -> dict:
@@ -64,6 +72,10 @@ class PeerServer:
         }
         self.requests: list[tuple[dict[str, str], dict]] = []
         self.session_id = ""
+        self.guard: Callable[[dict[str, str]], Raw | None] = lambda headers: None
+        """Refuses a message by its headers."""
+        self.pages: dict[str, Callable[[dict[str, str], bytes], Any]] = {}
+        """What other paths answer, from the headers and the body: JSON, or a Raw."""
 
     async def __aenter__(self) -> "PeerServer":
         self._connections: set[asyncio.Task] = set()
@@ -95,7 +107,14 @@ class PeerServer:
     async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
         headers = {k.lower(): v for k, _, v in (line.partition(": ") for line in head[1:] if line)}
-        body = json.loads(await reader.readexactly(int(headers["content-length"])))
+        raw = await reader.readexactly(int(headers.get("content-length", "0")))
+        path = head[0].split(" ")[1].partition("?")[0]
+        if path != "/mcp":
+            page = self.pages.get(path, lambda headers, body: Raw(404))(headers, raw)
+            return await self._write(writer, {}, page if isinstance(page, Raw) else document(page))
+        body = json.loads(raw)
+        if (refusal := self.guard(headers)) is not None:
+            return await self._write(writer, body, refusal)
         self.requests.append((headers, body))
         answered = self._answer(body)
         if asyncio.iscoroutine(answered):
@@ -110,7 +129,7 @@ class PeerServer:
 
     async def _write(self, writer: asyncio.StreamWriter, body: dict, answered: Any) -> bool:
         if isinstance(answered, RpcFailure):
-            error = {"code": answered.code, "message": answered.message}
+            error = {"code": answered.code, "message": answered.message, "data": answered.data}
             answered = Raw(
                 answered.status,
                 {"content-type": "application/json"},
@@ -122,7 +141,7 @@ class PeerServer:
         headers = dict(answered.headers)
         if self.session_id and body.get("method") == "initialize":
             headers["mcp-session-id"] = self.session_id
-        if "location" in headers or not answered.chunks:
+        if not answered.chunks and not answered.stays_open:
             headers["content-length"] = "0"
         else:
             headers["transfer-encoding"] = "chunked"
@@ -131,6 +150,9 @@ class PeerServer:
         for chunk in answered.chunks:
             writer.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
             await writer.drain()
+        if answered.is_cut:
+            await writer.drain()
+            return False
         if answered.stays_open:
             await asyncio.Event().wait()
         if "transfer-encoding" in headers:

@@ -17,7 +17,7 @@ from loomlog.connectors.mcp.http_transport import HttpConnection, HttpNetwork
 from loomlog.connectors.mcp.peer import IncomingMessages, NotSent, SessionLost
 from loomlog.connectors.mcp.session import Session
 from loomlog.connectors.mcp.stdio_transport import StdioConnection, server_environment
-from tests.connectors.mcp.peer_server import PeerServer, Raw, RpcFailure, result_frame, sse
+from tests.connectors.mcp.peer_server import ECHO, PeerServer, Raw, RpcFailure, result_frame, sse
 
 SCRIPT = str(Path(__file__).with_name("stdio_server.py"))
 NETWORK = HttpNetwork(private_hosts=frozenset({"127.0.0.1"}))
@@ -187,6 +187,12 @@ HOSTILE = {
     "a redirect": (lambda r: Raw(302, {"location": "http://169.254.169.254/"}), "redirects are not followed"),
     "packed": (lambda r: Raw(200, {**JSON, "content-encoding": "gzip"}, [b"x"]), "packed"),
     "a large body": (lambda r: Raw(200, JSON, [b"x" * 65_536] * 80), f"longer than {FRAME_BYTES_MAX}"),
+    "100 MB": (lambda r: Raw(200, JSON, [b"x" * 65_536] * 1_600), f"longer than {FRAME_BYTES_MAX}"),
+    "100 MB of events": (
+        lambda r: Raw(200, EVENTS, [b": " + b"x" * 65_536 + b"\n"] * 1_600),
+        "bytes before its answer",
+    ),
+    "another redirect": (lambda r: Raw(307, {"location": "/mcp"}), "redirects are not followed"),
     "a large event": (lambda r: Raw(200, EVENTS, [b"data: " + b"x" * 65_536] * 80), "an event of more than"),
     "endless events": (
         lambda r: Raw(200, EVENTS, [b'data: {"jsonrpc":"2.0","method":"notifications/x"}\n\n' * 500] * 30),
@@ -205,6 +211,21 @@ async def test_a_hostile_answer_is_a_clear_error(name):
     async with PeerServer() as peer:
         with pytest.raises(Permanent, match=message):
             await call(peer, answer)
+
+
+@pytest.mark.parametrize("kind", [JSON, EVENTS])
+async def test_a_connection_that_ends_in_the_middle_of_an_answer_says_so(kind):
+    async with PeerServer() as peer:
+        with pytest.raises(Transient, match="the connection broke off"):
+            await call(peer, lambda request: Raw(200, kind, [b'{"jsonrpc":'], is_cut=True))
+
+
+async def test_ten_thousand_tools_are_refused():
+    async with PeerServer() as peer:
+        peer.answers["tools/list"] = lambda request: {"tools": [{**ECHO, "name": f"t{n}"} for n in range(10_000)]}
+        async with http_session(peer) as session:
+            with pytest.raises(Permanent, match="more than 2000 tools"):
+                await session.list_tools()
 
 
 async def test_a_server_that_never_answers_times_out(monkeypatch):
@@ -315,6 +336,23 @@ async def test_a_process_that_does_not_speak_the_protocol_is_ended(behaviour, me
         with pytest.raises(Transient, match=message):
             await session.call_tool("echo", {}, timeout_s=10)
         assert session.is_closed
+
+
+async def test_a_process_that_floods_with_notifications_slows_nobody():
+    async with stdio_session("notifies") as session:
+        beats = 0
+
+        async def beat() -> None:
+            nonlocal beats
+            while True:
+                beats += 1
+                await asyncio.sleep(0.01)
+
+        beating = asyncio.create_task(beat())
+        with pytest.raises(Transient, match=r"within 0\.5 s"):
+            await session.call_tool("echo", {}, timeout_s=0.5)
+        beating.cancel()
+    assert beats > 5
 
 
 async def test_a_process_that_dies_says_why():

@@ -1,9 +1,12 @@
 """Stored credentials outside the log: sealed, one row for each version, bound to whose they are."""
 
+import asyncio
+
 import pytest
 
 from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.errors import Permanent, Transient
+from loomlog.connectors.storage import stored_credentials
 from loomlog.connectors.storage.postgres import PostgresOptions
 from loomlog.connectors.storage.stored_credentials import (
     CredentialKey,
@@ -79,3 +82,74 @@ async def test_rows_in_postgres(postgres: str, pg_schema: str) -> None:
         assert [row.key.scope for row in await rows.after(None)] == ["tenant"]
     finally:
         await rows.close()
+
+
+async def check_newest_and_taken(rows: PostgresStoredCredentialRows | MemoryStoredCredentialRows) -> None:
+    store = StoredCredentials(rows, KEY)
+    assert (await store.newest(GIT), await store.take(GIT, 1)) == (None, None)
+    for version in (1, 3):
+        await store.put(GIT, version, f"{VALUE}{version}")
+    assert await store.newest(GIT) == (3, f"{VALUE}3")
+    taken = await asyncio.gather(*(store.take(GIT, 3) for _ in range(4)))
+    assert sorted(taken, key=bool) == [None, None, None, f"{VALUE}3"]
+    assert await store.newest(GIT) == (1, f"{VALUE}1")
+
+
+async def check_locked(rows: PostgresStoredCredentialRows | MemoryStoredCredentialRows) -> None:
+    inside = 0
+
+    async def hold(key: CredentialKey) -> None:
+        nonlocal inside
+        async with rows.lock(key):
+            inside += 1
+            assert inside == 1
+            await asyncio.sleep(0)
+            inside -= 1
+
+    await asyncio.gather(*(hold(GIT) for _ in range(8)))
+    async with rows.lock(GIT), rows.lock(replace(GIT, tenant="globex")):
+        pass  # those of others are not held
+
+
+async def check_held_by_another_process(
+    rows: PostgresStoredCredentialRows, other: PostgresStoredCredentialRows
+) -> None:
+    waits = asyncio.Event()
+
+    async def enter() -> None:
+        waits.set()
+        async with other.lock(GIT):
+            pass
+
+    async with rows.lock(GIT):
+        entering = asyncio.create_task(enter())
+        await waits.wait()
+        assert await store_works(rows)
+        assert not entering.done()
+    async with asyncio.timeout(10):
+        await entering
+
+
+async def store_works(rows: PostgresStoredCredentialRows) -> bool:
+    """Whether the holder of a lock has connections."""
+    return await rows.newest(GIT) is not None
+
+
+async def test_the_newest_version_is_found_and_one_caller_takes_it() -> None:
+    await check_newest_and_taken(MemoryStoredCredentialRows())
+    await check_locked(MemoryStoredCredentialRows())
+
+
+@pytest.mark.integration
+async def test_rows_in_postgres_are_taken_and_locked(
+    postgres: str, pg_schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_credentials, "LOCK_POLL_S", 0.001)
+    rows, other = (PostgresStoredCredentialRows(PostgresOptions(dsn=postgres), schema=pg_schema) for _ in range(2))
+    try:
+        await check_newest_and_taken(rows)
+        await check_locked(rows)
+        await check_held_by_another_process(rows, other)
+    finally:
+        await rows.close()
+        await other.close()

@@ -27,6 +27,8 @@ WITHOUT_JSON = {
     "get_openapi": "the document itself",
     "get_openapi_yaml": "the document itself",
     "get_docs": "page",
+    "get_mcp_consent": "page",
+    "start_mcp_access": "page",
     "connect_client": "WebSocket",
     "follow_channel": "stream",
     "delete_channel": "nothing",

@@ -7,7 +7,15 @@ from loomlog.schemas.generated.run_events import InterruptionClosed, Interruptio
 from loomlog.schemas.records import replace
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.interrupts.evolve_approvals import end_approval
-from loomlog.services.core.run.interrupts.questions import APPROVAL, RESOLVED, ClosedQuestion, Question, question_of
+from loomlog.services.core.run.interrupts.questions import (
+    APPROVAL,
+    CALL_QUESTION,
+    RESOLVED,
+    CallAnswer,
+    ClosedQuestion,
+    Question,
+    question_of,
+)
 from loomlog.services.core.run.run_facts import extend_deadline
 from loomlog.services.core.run.state import (
     AwaitingTools,
@@ -15,6 +23,7 @@ from loomlog.services.core.run.state import (
     IllegalEvent,
     OpenCall,
     State,
+    find_open_call,
     has_only_waiting_calls,
 )
 
@@ -26,6 +35,8 @@ def apply_question_opened(state: State, event: InterruptionOpened, at_ms: int) -
         or not 0 <= event.index < len(state.requested_calls)
     ):
         raise IllegalEvent(f"a question {event.turn}.{event.index} that no call of this turn asks")
+    if event.kind == CALL_QUESTION:
+        return with_idle_time(_with_call_question(state, event), at_ms)
     begun: tuple[CallResult | OpenCall | Question, ...] = (*state.results, *state.open, *state.questions)
     asked = {question.interrupt_id for question in state.questions}
     if event.interrupt_id in asked or any(item.index == event.index for item in begun):
@@ -59,7 +70,44 @@ def apply_question_closed(state: State, event: InterruptionClosed, at_ms: int) -
     state = replace(state, facts=facts, questions=left)
     if ended.kind == APPROVAL:
         state = end_approval(state, ended.index, is_approved=event.status == RESOLVED)
+    if ended.kind == CALL_QUESTION:
+        state = replace(state, open=(*state.open, _answered_call(ended, event)))
     return with_idle_time(state, at_ms)
+
+
+def _with_call_question(state: AwaitingTools, event: InterruptionOpened) -> AwaitingTools:
+    """Make a question of an open call, which asks first."""
+    opened = find_open_call(state, event.index)
+    if opened is None or opened.attempt != event.attempt or opened.wait is not None or opened.delegation is not None:
+        raise IllegalEvent(f"a question of the call {event.turn}.{event.index}, whose attempt is not under way")
+    question = replace(
+        question_of(event, opened.call),
+        effect_class=opened.effect_class,
+        reconcilable=opened.reconcilable,
+        answers=opened.answers,
+    )
+    kept = tuple(item for item in state.open if item.index != event.index)
+    return replace(state, open=kept, questions=(*state.questions, question))
+
+
+def _answered_call(question: Question, event: InterruptionClosed) -> OpenCall:
+    """Return the call of a question that is over: its next attempt, or its result, follows in the same batch."""
+    answer = CallAnswer(
+        interrupt_id=question.interrupt_id,
+        status=event.status,
+        call_state=question.call_state,
+        answer=event.answer,
+        is_held=question.is_held,
+    )
+    return OpenCall(
+        index=question.index,
+        call=question.call,
+        attempt=question.attempt,
+        effect_class=question.effect_class,
+        reconcilable=question.reconcilable,
+        is_unstarted=True,
+        answers=(*question.answers, answer),
+    )
 
 
 def with_idle_time(state: AwaitingTools, at_ms: int) -> AwaitingTools:

@@ -40,6 +40,7 @@ from loomlog.services.core.run import limits
 from loomlog.services.core.run.commands import AnswerInterruptionCommand, ModelAnswered
 from loomlog.services.core.run.interrupts.questions import (
     APPROVAL,
+    CALL_QUESTION,
     CANCELLED,
     DECLINED,
     QUESTION,
@@ -49,6 +50,7 @@ from loomlog.services.core.run.interrupts.questions import (
 )
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import AwaitingTools, LiveState, State
+from loomlog.services.core.run.tools import call_questions
 
 TOOL_NAME = "Interruption"
 ASK, NOTIFY, CANCEL = "ask", "notify", "cancel"
@@ -272,6 +274,8 @@ def answer_interruption(state: State, request: AnswerInterruptionCommand) -> lis
     if question.kind == APPROVAL:
         message = f"{question.interrupt_id} waits for an approval: approve or deny it (POST /v1/_approvals)"
         return [CommandRefused(code="approval_needed", message=message)]
+    if question.kind == CALL_QUESTION and facts.pauses:
+        return [CommandRefused(code="run_paused", message=f"{facts.run_id} is paused: resume it first")]
     if request.at_ms >= question.expires_at_ms:
         return _timed_out(state.turn, question)
     if command.disposition == DECLINED:
@@ -318,8 +322,11 @@ def cancel_questions(state: AwaitingTools, text: str) -> list[Event]:
     """Cancel all questions of the turn, each with that text as the result of its call."""
     events: list[Event] = []
     for question in state.questions:
+        doubt = "; the call may or may not have had its effect" if question.is_held else ""
         events.append(_question_closed(question, state.turn, CANCELLED))
-        events.append(_returned(state.turn, question.index, question.call, text, is_error=True, outcome=CANCELLED))
+        events.append(
+            _returned(state.turn, question.index, question.call, text + doubt, is_error=True, outcome=CANCELLED)
+        )
     return events
 
 
@@ -349,10 +356,14 @@ def _resolve_question(turn: int, question: Question, request: AnswerInterruption
         by=command.envelope.subject,
         resolution_id=command.envelope.command_id,
     )
+    if question.kind == CALL_QUESTION:
+        return [closed, call_questions.call_again(turn, question)]
     return [closed, _returned(turn, question.index, question.call, text)]
 
 
 def _timed_out(turn: int, question: Question) -> list[Event]:
+    if question.kind == CALL_QUESTION:
+        return [_question_closed(question, turn, TIMED_OUT), call_questions.call_again(turn, question)]
     text = f"{TOOL_NAME} timed out: {question.interrupt_id} was not answered in time"
     return [
         _question_closed(question, turn, TIMED_OUT),

@@ -10,8 +10,10 @@ from loomlog.schemas.records import Value
 
 RESOLVED, DECLINED, TIMED_OUT, CANCELLED = "resolved", "declined", "timed_out", "cancelled"
 """Final statuses of a question; of an approval: approved, denied, and the same two."""
-QUESTION, APPROVAL = "question", "approval"
-"""Kinds: the agent asks, or a rule of the run asks about a call (approvals.py)."""
+QUESTION, APPROVAL, CALL_QUESTION = "question", "approval", "elicitation"
+"""Kinds: the agent asks, a rule of the run asks about a call (approvals.py), or the tool of a call asks
+(services/core/run/tools/call_questions.py).
+"""
 
 
 class CallDecision(Value, frozen=True, kw_only=True):
@@ -25,6 +27,16 @@ class CallDecision(Value, frozen=True, kw_only=True):
     reconcilable: bool
     is_permitted: bool = False
     """Whether it may be made: allowed by the rules, or approved."""
+
+
+class CallAnswer(Value, frozen=True, kw_only=True):
+    """What a person has said to a question of a call. `answer` is as it is stored in the log; empty unless resolved."""
+
+    interrupt_id: str
+    status: str
+    call_state: str
+    answer: str = ""
+    is_held: bool = False
 
 
 class Question(Value, frozen=True, kw_only=True):
@@ -45,6 +57,14 @@ class Question(Value, frozen=True, kw_only=True):
     """Place of the group of approvers that is asked now."""
     votes: tuple[ApprovalVote, ...] = ()
     """Votes of that group."""
+    attempt: int = 0
+    """Attempt that asked, of a call whose tool asks; the next five are of such calls too."""
+    effect_class: str = ""
+    reconcilable: bool = False
+    call_state: str = ""
+    is_held: bool = False
+    answers: tuple[CallAnswer, ...] = ()
+    """Answers to the questions of the call before this one."""
 
 
 class ClosedQuestion(Value, frozen=True, kw_only=True):
@@ -68,4 +88,7 @@ def question_of(event: InterruptionOpened, call: ToolCall) -> Question:
         context=event.context,
         priority=event.priority,
         expires_at_ms=event.expires_at_ms,
+        attempt=event.attempt,
+        call_state=event.call_state,
+        is_held=event.is_held,
     )

@@ -63,6 +63,7 @@ def apply_tool_requested(state: State, event: ToolCallRequested, at_ms: int) -> 
         reconcilable=event.reconcilable,
         reconcile_attempts=before.reconcile_attempts if before is not None else 0,
         delegation=before.delegation if before is not None else None,
+        answers=before.answers if before is not None else (),
     )
     return with_idle_time(replace(state, open=(*kept, opened)), at_ms)
 

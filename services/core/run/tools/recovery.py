@@ -27,7 +27,7 @@ from loomlog.services.core.run.state import (
     Refused,
     State,
 )
-from loomlog.services.core.run.tools import hook_events, unknown_outcome, waits
+from loomlog.services.core.run.tools import call_questions, hook_events, unknown_outcome, waits
 from loomlog.services.core.run.turns import fallback
 from loomlog.services.core.run.turns.completion import run_failed
 from loomlog.services.core.run.turns.next_step import after_compaction, next_model_attempt, with_next_step
@@ -99,6 +99,7 @@ def _recover_tools(state: AwaitingTools, command: RecoverCommand) -> list[Event]
                 return [quarantine.quarantine_after_losses(state, opened)]
             events += unknown_outcome.recover_lost_call(state, opened)
         events += waits.outlasted_wait(state, opened, command.at_ms)
+    events += call_questions.recover_held_calls(state)
     return with_next_step(state, events, command.at_ms)
 
 

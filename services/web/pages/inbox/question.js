@@ -12,6 +12,7 @@ import { toast } from "../../components/toast.js";
 import { useAction } from "../../resource.js";
 import { link } from "../../router.js";
 import { me } from "../../session.js";
+import { Address, Form, askedOf } from "./elicitation.js";
 import { timeLeft } from "./questions.js";
 
 const KEYS_MAX = 9;
@@ -25,6 +26,7 @@ export function Question({ question, isCurrent, onCurrent, onLeft, canAnswer }) 
   const action = useAction();
   const box = useRef(/** @type {HTMLElement | null} */ (null));
   const options = question.options ?? [];
+  const asked = askedOf(question);
   const left = timeLeft(question, now.value);
   const close = async (body, what) => {
     const name = me.value?.name || me.value?.subject || "";
@@ -81,7 +83,8 @@ export function Question({ question, isCurrent, onCurrent, onLeft, canAnswer }) 
     </header>
     <div class="inside fields">
       <div class="ask"><${Markdown} text=${question.question ?? ""} /></div>
-      ${question.context ? html`<div class="background soft"><${LongText} text=${question.context} max=${1_200} /></div>` : null}
+      ${asked?.mode === "url" ? html`<${Address} asked=${asked} />` : null}
+      ${question.context && !asked ? html`<div class="background soft"><${LongText} text=${question.context} max=${1_200} /></div>` : null}
       ${left?.hasExpired
         ? html`<p class="note warn">The time to answer is over. The run goes on without an answer.</p>`
         : !canAnswer
@@ -90,7 +93,9 @@ export function Question({ question, isCurrent, onCurrent, onLeft, canAnswer }) 
             ? html`<div class="actions options">${options.map(
                 (option, at) => html`<${Button} key=${at} isDisabled=${!isOpen} onClick=${() => answer(option)}><bdi>${option}</bdi>${isCurrent && at < KEYS_MAX ? html` <kbd>${at + 1}</kbd>` : null}<//>`,
               )}<span class="grow"></span>${declineButton}</div>`
-            : html`<form onSubmit=${(event) => (event.preventDefault(), text.trim() && isOpen && answer(text.trim()))} onKeyDown=${(event) => event.key === "Enter" && (event.ctrlKey || event.metaKey) && text.trim() && isOpen && (event.preventDefault(), answer(text.trim()))}>
+            : asked?.mode === "form"
+              ? html`<${Form} asked=${asked} isDisabled=${!isOpen} isBusy=${action.isBusy} onAnswer=${answer}>${declineButton}<//>`
+              : html`<form onSubmit=${(event) => (event.preventDefault(), text.trim() && isOpen && answer(text.trim()))} onKeyDown=${(event) => event.key === "Enter" && (event.ctrlKey || event.metaKey) && text.trim() && isOpen && (event.preventDefault(), answer(text.trim()))}>
                 <${Field} label="Answer" rows=${2} value=${text} onInput=${setText} />
                 <div class="actions"><${Button} kind="primary" type="submit" icon="send" isBusy=${action.isBusy} isDisabled=${!text.trim()}>Answer<//><span class="dim wide-only"><kbd>Ctrl</kbd> <kbd>Enter</kbd></span><span class="grow"></span>${declineButton}</div>
               </form>`}

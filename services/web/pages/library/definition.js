@@ -93,6 +93,7 @@ function Full({ kind, name, tenant, data, reload }) {
       ${entry?.judgements?.count ? html`<${Chip} title="Mean of the judgements of its runs">judged ${entry.judgements.mean.toFixed(2)} by ${formatCount(entry.judgements.count)}<//>` : null}
       <span class="grow"></span>
       ${kind.page ? html`<${Button} icon=${kind.icon} href=${link(kind.page(name))}>${kind.one === "schedule" ? "Fires" : "Deliveries"}<//>` : null}
+      ${kind.kind === "mcpserver" && active && entry && may("substrate:tenant") ? html`<${Button} icon="lock" title="For a server that asks for authorization (OAuth): its page opens" onClick=${async () => window.location.assign((await library.loginToMcpServer(name, { tenant })).url)}>Grant access<//>` : null}
       ${kind.kind === "agent" && active && may("runs:create") && ["", "_shared", me.value?.tenant_id].includes(tenant) ? html`<${Button} icon="play" href=${link("/start", { agent: name })}>Start a run<//>` : null}
       ${entry ? html`<${NameActions} kind=${kind} name=${name} entry=${entry} tenant=${tenant} onDone=${reload} onDeleted=${() => navigate(`/library/${kind.kind}${tenant ? `?tenant=${encodeURIComponent(tenant)}` : ""}`)} />` : null}
     </header>

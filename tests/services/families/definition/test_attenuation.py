@@ -302,6 +302,15 @@ def test_a_schedule_is_no_way_around_what_the_caller_of_a_run_has_taken_away() -
         ("mcpserver", {"transport": "http", "url": "https://example.org"}, set()),
         ("mcpserver", {"transport": "http", "url": "https://evil.test"}, {"url"}),
         ("mcpserver", {"transport": "http", "url": "https://example.org", "headers": {"a": "$cred:k"}}, {"headers"}),
+        (
+            "mcpserver",
+            {
+                "transport": "http",
+                "url": "https://example.org",
+                "oauth": {"client_id": "c", "client_secret": "$cred:k"},
+            },
+            {"oauth.client_secret"},
+        ),
         ("a2aagent", {"agent_card_url": "https://evil.test/card"}, {"agent_card_url"}),
         ("a2aagent", {"endpoint": "evil.test:443", "binding": "grpc"}, {"endpoint"}),
         (

@@ -1,5 +1,6 @@
 """Tools of MCP servers as runs have them: found, granted, called, lost."""
 
+import json
 import os
 import sys
 
@@ -7,8 +8,9 @@ import pytest
 
 from loomlog.connectors.configuration.mcp_block import McpServerBlock
 from loomlog.connectors.errors import Permanent, Transient
-from loomlog.connectors.protocols import EffectClass, UsesStoredCredentials
+from loomlog.connectors.protocols import EffectClass, GivenAnswer, UsesStoredCredentials
 from loomlog.schemas.generated.mcp_events import ListingFailed, ToolsListed
+from loomlog.schemas.records import replace
 from loomlog.services.runtime.run.end_hooks import HookCall
 from loomlog.services.runtime.tools.mcp_tools import HookToolCalls, McpTools, UnlistedTool
 from loomlog.services.runtime.tools.toolset import ProcessToolset
@@ -208,3 +210,61 @@ async def test_a_hook_calls_only_what_the_definition_chooses(peer, opened):
         await calls.call(call("echo", server="other"), {})
     assert (await calls.call(call("echo"), ["hi"])).is_error
     assert peer.methods().count("tools/call") == 1
+
+
+# --- questions of servers to people ----------------------------------------------------------------------------------
+
+
+def given(asking, status: str = "resolved", answer: str = '{"colour": "red"}') -> tuple[GivenAnswer, ...]:
+    return (GivenAnswer(call_state=asking.call_state, status=status, answer=answer, is_held=asking.is_held),)
+
+
+async def asked(opened, behaviour: str, **fields):
+    """Return a world with a server that asks, its tool, and what it asks."""
+    block = McpServerBlock(transport="stdio", command=sys.executable, args=(SCRIPT, behaviour), **fields)
+    world = await opened(painter=block)
+    await listed(world, "painter")
+    tool = toolset(world).find("mcp__painter__echo")
+    return world, tool, await tool.call({"text": "a"}, context())
+
+
+async def test_a_question_of_a_server_is_one_of_the_run_and_its_answer_completes_the_call(opened):
+    _, tool, result = await asked(opened, "asks", question_timeout_seconds=60)
+    assert (result.asking.timeout_ms, result.asking.is_held) == (60_000, True)
+    result = await tool.call({"text": "a"}, replace(context(), answers=given(result.asking)))
+    assert json.loads(result.text) == {"action": "accept", "content": {"colour": "red"}}
+
+
+async def test_a_question_that_takes_the_place_of_a_result_is_held_by_no_process(opened, tmp_path):
+    notes = tmp_path / "notes"
+    block = McpServerBlock(transport="stdio", command=sys.executable, args=(SCRIPT, "needs", str(notes)))
+    first, second = await opened(painter=block), await opened(painter=block)
+    await listed(first, "painter")
+    await listed(second, "painter")
+    asking = (await toolset(first).find("mcp__painter__echo").call({"text": "a"}, context())).asking
+    assert not asking.is_held
+    here = replace(context(), answers=given(asking))
+    result = await toolset(second).find("mcp__painter__echo").call({"text": "a"}, here)
+    assert json.loads(result.text)["colour"]["content"] == {"colour": "red"}
+    assert notes.read_text() == "a\n"
+
+
+async def test_a_call_whose_holder_is_gone_has_an_unknown_outcome(opened):
+    world, tool, result = await asked(opened, "asks")
+    await world.servers.held.close()
+    result = await tool.call({"text": "a"}, replace(context(), answers=given(result.asking)))
+    assert result.is_unknown
+    assert "no longer does" in result.text
+
+
+async def test_a_call_that_was_lost_with_its_holder_and_may_be_repeated_asks_anew(opened):
+    world, tool, result = await asked(opened, "asks", effects={"echo": "read"})
+    await world.servers.held.close()
+    again = await tool.call({"text": "a"}, replace(context(), answers=given(result.asking, status="cancelled")))
+    assert again.asking is not None
+
+
+async def test_a_server_may_be_kept_from_asking_people(opened):
+    _, _, result = await asked(opened, "asks", question_timeout_seconds=0)
+    assert result.asking is None
+    assert "no person can answer now" in result.text
