@@ -21,7 +21,7 @@ URL    ?=
 TOKEN  ?=
 TYPESCRIPT := 5.9.3
 
-.PHONY: help run up down demo test check check-web format schemas bench bench-takeover bench-parked bench-entities bench-definitions bench-memory bench-channels bench-access bench-typed bench-tools try-mcp-servers bench-projections bench-sign-in bench-peers bench-smoke bench-original bench-deaths bench-scale bench-web bench-protocols conformance screenshots diagram flame figures chaos simulate lock clean
+.PHONY: help run up down demo test check check-web format schemas bench bench-takeover bench-parked bench-entities bench-definitions bench-memory bench-channels bench-access bench-typed bench-tools bench-approvals try-mcp-servers bench-projections bench-sign-in bench-peers bench-smoke bench-original bench-deaths bench-scale bench-web bench-protocols conformance screenshots diagram flame figures chaos simulate lock clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -121,6 +121,9 @@ bench-access: $(TOOLS) ## measure 100,000 minted tokens, revocation under load, 
 	@$(BIN)/python -m tests.benchmarks.access
 	@$(BIN)/python -m tests.benchmarks.access_stack $(if $(SESSIONS),--sessions $(SESSIONS)) $(if $(URL),--url $(URL) --token $(TOKEN) --agent $(AGENT))
 	@$(BIN)/python -m tests.benchmarks.acts $(if $(ACTS),--acts $(ACTS))
+
+bench-approvals: $(TOOLS) ## kill everything while people decide about 1,000 calls; how long it takes (CALLS=1000)
+	@APPROVAL_CALLS=$(or $(CALLS),1000) $(BIN)/pytest -n 0 -q -s --timeout 3600 tests/acceptance/test_approvals.py -k killed
 
 try-mcp-servers: $(TOOLS) ## use two MCP servers of the npm registry, files and everything (needs Node; nothing else does)
 	@$(BIN)/python -m tests.benchmarks.real_mcp_servers

@@ -99,7 +99,7 @@ agents:
           when: [{ argument: $.by, greater_than: 1 }]
           then: ask
           reason: money leaves the house
-          ask: { scopes: ["runs:read"], within_s: 600 }
+          ask: { scopes: ["runs:read"], within_s: 3600 }
     code_body: |
       function run(input) {
         try {
