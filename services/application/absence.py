@@ -50,7 +50,7 @@ class AbsenceCheck:
         except Refused as refused:
             if not self._followed or not says_missing(refused.code):
                 raise
-            await self._catch_up()
+            await self.catch_up()
             if self._records_read() == before:
                 raise
         return await handle()
@@ -58,7 +58,8 @@ class AbsenceCheck:
     def _records_read(self) -> int:
         return sum(one.records_read for one in self._followed)
 
-    async def _catch_up(self) -> None:
+    async def catch_up(self) -> None:
+        """Read to the end of the log as it is now, or as much of it as can be read in WAIT_S."""
         next_round = self._round + 1  # one that has begun may have asked before what is looked for was written
         async with self._lock:
             if self._round >= next_round:

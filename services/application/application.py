@@ -376,12 +376,13 @@ class Application:
         self.quotas: Quotas | None = None
         self._webhooks: Webhooks | None = None
         self.acts = ActLog(entities.client.tell, clock_ms=clock_ms, new_token=new_token)
+        self._absence = AbsenceCheck([parts.replicas for parts in entities.each])
         self.dispatch = Dispatch(
             application_handlers(self),
             clock_ms=clock_ms,
             new_token=new_token,
             acts=self.acts,
-            absence=AbsenceCheck([parts.replicas for parts in entities.each]),
+            absence=self._absence,
         )
         if entity_commands is not None and entity_reads is not None:
             context = FamilyContext(
@@ -633,7 +634,9 @@ class Application:
         if declared is not None:
             require_publisher(declared, request_origin(is_admin=caller.is_admin))
 
-    async def _admit_run(self, caller: Caller, who: RunIdentity) -> None:
+    async def _admit_run(self, caller: Caller, who: RunIdentity, agent: str) -> None:
+        if self._definitions is not None and not self._definitions.knows(who.tenant, agent):
+            await self._absence.catch_up()  # another process may have defined it just now; its owner decides
         if self.quotas is not None:
             await self.quotas.admit_run(caller, who)
 

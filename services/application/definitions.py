@@ -53,6 +53,10 @@ class Definitions:
         content = await self.read(self.table.load(resolved))
         return RunnableDefinition(name=name, source=SOURCES.get(resolved.source, resolved.source), content=content)
 
+    def knows(self, tenant: str, agent: str) -> bool:
+        """Whether the name means an agent, as far as this process has read."""
+        return self.table.resolve(AGENT, tenant, agent) is not None
+
     def read_positions(self, tenant: str, agent: str) -> Sequence[str]:
         """Return the positions that a start of the agent must include, as far as this process has read."""
         lines = (self.table.line("agent", owner, agent) for owner in dict.fromkeys((tenant, SHARED)))

@@ -79,7 +79,7 @@ class StartedRun:
     stream: RunStream
 
 
-async def _admit_all(caller: Caller, who: RunIdentity) -> None:
+async def _admit_all(caller: Caller, who: RunIdentity, agent: str) -> None:
     """`admit` without quotas."""
 
 
@@ -110,7 +110,7 @@ class RunStarts:
         fresh_token: Callable[[], str],
         decision_wait_s: float = limits.DECISION_WAIT_S,
         check_admission: Callable[[str, str], None] = lambda tenant, agent: None,
-        admit: Callable[[Caller, RunIdentity], Awaitable[None]] = _admit_all,
+        admit: Callable[[Caller, RunIdentity, str], Awaitable[None]] = _admit_all,
         credentials: RunCredentials | None = None,
         read_positions: Callable[[str, str, str], tuple[str, ...]] = lambda tenant, agent, user_id: (),
         require_publisher: Callable[[Caller, str], None] = lambda caller, channel: None,
@@ -217,7 +217,7 @@ class RunStarts:
         if request.idempotency_key and (earlier := await self._earlier_run(attempt, wait=True)) is not None:
             return earlier
         self._check_admission(attempt.requester.tenant, request.agent)
-        await self._admit(attempt.caller, attempt.requester)
+        await self._admit(attempt.caller, attempt.requester, request.agent)
         if request.agent_id:
             await self._check_handle(attempt)
         is_known = bool(request.idempotency_key and self._sources.hub.recent(names.run_id))

@@ -275,6 +275,28 @@ async def test_a_request_that_makes_no_sense_is_refused_before_anything_is_writt
         assert made.commands() == []
 
 
+async def test_a_start_of_an_agent_that_is_not_known_reads_to_the_end_of_the_log_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known, read = {"soaker"}, []
+
+    class Known:
+        knows = staticmethod(lambda tenant, agent: agent in known)
+        read_positions = staticmethod(lambda tenant, agent: ())
+
+    class Log:
+        async def catch_up(self) -> None:
+            read.append(sorted(known))
+
+    async with world() as made:
+        monkeypatch.setattr(made.layer, "_definitions", Known)
+        monkeypatch.setattr(made.layer, "_absence", Log())
+        await finished(made, caller=ACME)
+        assert read == []
+        assert (await declined(start(made, "ghost"))).code == "unknown_agent"
+        assert read == [["soaker"]]
+
+
 async def test_what_the_owner_refuses_is_refused_with_its_code() -> None:
     async with world() as made:
         actual = await declined(start(made, "ghost"))
@@ -692,8 +714,9 @@ async def test_the_same_key_continues_a_session_once() -> None:
 
 async def test_a_lost_acknowledgement_still_starts_one_run() -> None:
     async with world(publish_wait_s=2.0) as made:
+        first = await finished(made)  # nothing else is appended from here on
         made.log.lose_acks = 1
         accepted = await start(made)
         assert types_of(await pieces_of(accepted.stream))[-1] == "done"
-        assert len(made.commands()) == 2
-        assert list(made.states) == [accepted.run_id]
+        assert len(made.commands()) == 3
+        assert list(made.states) == [first.run_id, accepted.run_id]
