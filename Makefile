@@ -154,6 +154,7 @@ bench-web: $(TOOLS) ## measure the web page in Chromium: first paint, a run of 5
 	@$(BIN)/python -m tests.benchmarks.web $(if $(PARTS),--parts $(PARTS))
 
 bench-protocols: $(TOOLS) ## measure gRPC and MCP beside HTTP: A3x2, tools/list, a cheap call, 10,000 sessions (7 minutes)
+	@$(BIN)/python -m tests.benchmarks.grpc_floor
 	@$(BIN)/python -m tests.benchmarks.protocols
 	@$(BIN)/python -m tests.benchmarks.mcp_server
 

@@ -136,6 +136,9 @@ class StartedRuns:
     """What a runtime has for families that start runs of what they read."""
 
     kafka: KafkaOptions
+    ingress_topic: str
+    """What comes from outside is read from it, by the members of `ingress_group`."""
+    ingress_group: str
     session_timeout_ms: int
     dead_letters: DeadLetters
     encryption: RunEncryption

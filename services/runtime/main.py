@@ -212,6 +212,8 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         ),
         StartedRuns(
             kafka=settings.kafka,
+            ingress_topic=topics.INGRESS_TOPIC,
+            ingress_group=topics.INGRESS_GROUP,
             session_timeout_ms=settings.session_timeout_ms,
             dead_letters=dead_letters,
             encryption=encryption,

@@ -69,6 +69,10 @@ async def drive(client: Any) -> dict[str, Any]:
         "limits": [[one["hard_limit"] for one in await client.list_token_limits()]],
         "usage": bool(await client.usage_report(group_by=["user"])),
         "snapshot": [json.loads(envelope["json_content"]) != {}, await client.delete_snapshot(snapshot["snapshot_id"])],
+        "directory": [
+            "ada" in [one["subject"] for one in (await client.directory_users())["users"]],
+            (await client.directory_inspect("ada"))["activity"]["subject"],
+        ],
         "probe": "mock" in (await client.resolve_probe())["providers"],
         "paused": [paused, again],
         "refusals": {
@@ -79,7 +83,7 @@ async def drive(client: Any) -> dict[str, Any]:
             "argument": await refused(client.run_streaming(agent="ghost", segments=segments("x"))),
             "tool": await refused(client.agent_def({"op": "dance"})),
             "not paused": await refused(client.resume_runtime()),
-            "later": await refused(client.directory_users()),
+            "later": await refused(client.path({"op": "ls", "path": "/"})),
         },
     }
 

@@ -81,6 +81,7 @@ def test_the_client_of_loomcycle_works_unchanged(own: Installation, client_pytho
         "limits": [[1_000_000]],
         "usage": True,
         "snapshot": [True, True],
+        "directory": [True, "ada"],
         "probe": True,
         "paused": ["paused", "AlreadyPausingError"],
         "refusals": {

@@ -13,7 +13,6 @@ from loomlog.services.families.webhook.ingress_reader import IngressReader
 
 log = logging.getLogger(__name__)
 
-TOPIC, GROUP = "loom.ingress", "loomlog-ingress"
 START_RETRY_S = 1.0
 LAG_EVERY_S = 5.0
 """Time between two measurements of the group's lag: one small request to each broker."""
@@ -23,6 +22,7 @@ LAG_EVERY_S = 5.0
 class IngressGroup:
     """A member of the group."""
 
+    topic: str
     reader: IngressReader
     group: KafkaGroupReader
 
@@ -33,7 +33,7 @@ class IngressGroup:
                 await self.group.start()
                 break
             except Transient as error:
-                log.warning("%s waits: %s", TOPIC, error)
+                log.warning("%s waits: %s", self.topic, error)
                 await asyncio.sleep(START_RETRY_S)
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -47,5 +47,5 @@ class IngressGroup:
             try:
                 await self.group.measure_lag()
             except Transient as error:
-                log.warning("the lag of %s stays unknown: %s", TOPIC, error)
+                log.warning("the lag of %s stays unknown: %s", self.topic, error)
             await asyncio.sleep(LAG_EVERY_S)

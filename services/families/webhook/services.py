@@ -14,7 +14,7 @@ from loomlog.services.families.webhook.deliveries import DeliveryRows
 from loomlog.services.families.webhook.delivery_builder import DeliveryBuilder
 from loomlog.services.families.webhook.handlers import WebhookHandlers
 from loomlog.services.families.webhook.ingress import IngressLog, WebhookOptions, WebhookServices
-from loomlog.services.families.webhook.ingress_group import GROUP, TOPIC, IngressGroup
+from loomlog.services.families.webhook.ingress_group import IngressGroup
 from loomlog.services.families.webhook.ingress_reader import IngressReader
 
 NEEDS = ("channel", "definition", "identity")
@@ -52,7 +52,8 @@ def open_family(context: FamilyContext) -> FamilyServices:
     if started is None:
         return FamilyServices(handlers=by_operation)
     member = _join_group(context, started, services)
-    return FamilyServices(handlers=by_operation, tasks={"webhooks": member.run}, lags={TOPIC: lambda: member.group.lag})
+    lags = {started.ingress_topic: lambda: member.group.lag}
+    return FamilyServices(handlers=by_operation, tasks={"webhooks": member.run}, lags=lags)
 
 
 def _join_group(context: FamilyContext, started: StartedRuns, services: WebhookServices) -> IngressGroup:
@@ -67,7 +68,9 @@ def _join_group(context: FamilyContext, started: StartedRuns, services: WebhookS
         secret=started.secret,
         stored=context.get(CredentialReader),
     )
-    group = KafkaGroupReader(started.kafka, TOPIC, GROUP, session_timeout_ms=started.session_timeout_ms)
+    group = KafkaGroupReader(
+        started.kafka, started.ingress_topic, started.ingress_group, session_timeout_ms=started.session_timeout_ms
+    )
     reader = IngressReader(
         group,
         context.codec,
@@ -80,4 +83,4 @@ def _join_group(context: FamilyContext, started: StartedRuns, services: WebhookS
         dead_letters=started.dead_letters,
         clock_ms=context.clock_ms,
     )
-    return IngressGroup(reader=reader, group=group)
+    return IngressGroup(topic=started.ingress_topic, reader=reader, group=group)
