@@ -158,7 +158,7 @@ def test_the_setting_changes_the_share_of_a_principal_and_none_other() -> None:
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
 def test_every_route_but_health_and_documents_takes_something(route: Route) -> None:
-    documents = ("/v1/openapi", "/v1/docs", "/ui/log", "/.well-known/")
+    documents = ("/v1/openapi", "/v1/docs", "/ui/log", "/.well-known/", "/v1/_mcp_oauth/")
     is_free = route.path in ("/healthz", "/readyz") or route.path.startswith(documents)
     assert (route.takes is Takes.NOTHING) == is_free
     assert not route.is_stream or route.takes in (Takes.STREAM, Takes.START)

@@ -474,6 +474,9 @@ def test_only_public_routes_and_sockets_take_no_position() -> None:
         "/v1/_webhooks/{tenant}/{name}",
         "/.well-known/oauth-protected-resource",
         "/.well-known/oauth-protected-resource/v1/_mcp",
+        "/v1/_mcp_oauth/authorize",
+        "/v1/_mcp_oauth/callback",
+        "/v1/_mcp_oauth/client.json",
         "/ui/login-config.json",
         "/ui/logout",
     }

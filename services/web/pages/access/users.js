@@ -60,7 +60,7 @@ function UserList({ tenant }) {
 
 /** @param {string} tenant */
 const columnsOf = (tenant) => [
-  { key: "subject", title: "Subject", width: "minmax(9rem, 1.2fr)", cell: (/** @type {User} */ user) => html`<a href=${userPath(user.user_id, tenant)} title=${user.user_id}><bdi>${user.user_id}</bdi></a>` },
+  { key: "subject", title: "Subject", width: "minmax(9rem, 1.2fr)", cell: (/** @type {User} */ user) => (user.user_id ? html`<a href=${userPath(user.user_id, tenant)} title=${user.user_id}><bdi>${user.user_id}</bdi></a>` : html`<span class="dim">runs without a user</span>`) },
   { key: "name", title: "Name", width: "minmax(8rem, 1fr)", cell: (/** @type {User} */ user) => (user.display_name ? html`<bdi>${user.display_name}</bdi>` : html`<span class="dim">–</span>`) },
   { key: "mode", title: "Access", width: "minmax(11.5rem, 1fr)", cell: (/** @type {User} */ user) => (user.registered ? html`<span title=${user.access_mode}>${MODES[user.access_mode ?? ""] ?? user.access_mode}</span>` : html`<span class="dim">not registered</span>`) },
   { key: "status", title: "Status", width: "5.5rem", cell: (/** @type {User} */ user) => (user.registered ? html`<${Chip} tone=${user.status === "active" ? "good" : "warn"}>${user.status}<//>` : html`<span class="dim">–</span>`) },
