@@ -69,8 +69,6 @@ class Index:
     async def wait(self, topic: str, partition: int, offset: int, *, timeout_s: float) -> int:
         return self.missing
 
-    async def close(self) -> None: ...
-
 
 @dataclass
 class Here:
@@ -135,8 +133,13 @@ class Here:
 @pytest_asyncio.fixture(loop_scope="session")
 async def here(tmp_path: Path) -> AsyncIterator[Here]:
     families, index = FamiliesInMemory(MEMORY, DATABASE, CONSOLIDATION), Index()
-    more: dict[str, Any] = {"entity_commands": families, "entity_reads": families, "memory_index": index}
+    more: dict[str, Any] = {
+        "entity_commands": families,
+        "entity_reads": families,
+    }
     async with served(tmp_path, encrypted=True, clock_ms=lambda: NOW_MS, **more) as made:
+        memory: Any = made.world.layer.erasure._memory
+        memory._index = index
         keys = made.world.keys
         assert keys is not None
         families.encrypt = encrypt_content(keys.cipher_for, keys.is_encrypted)

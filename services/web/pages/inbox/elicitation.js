@@ -1,5 +1,6 @@
 // What a tool asks a person in the middle of its call (an elicitation of MCP): a form of its fields, or an address to visit.
 import { html, useState } from "../../ui.js";
+import { parseJson, printJson } from "../../exact_json.js";
 import { Button, Field } from "../../components/controls.js";
 
 /**
@@ -10,7 +11,7 @@ import { Button, Field } from "../../components/controls.js";
 export function askedOf(question) {
   if (question.kind !== "elicitation") return null;
   try {
-    return JSON.parse(question.context);
+    return parseJson(question.context);
   } catch {
     return null;
   }
@@ -38,7 +39,7 @@ export function Form({ asked, isDisabled, isBusy, onAnswer, children }) {
   const send = (event) => {
     event.preventDefault();
     const given = fields.filter(([name]) => texts[name]).map(([name, field]) => [name, valueOf(field, texts[name])]);
-    if (!isDisabled && !missing) onAnswer(JSON.stringify(Object.fromEntries(given)));
+    if (!isDisabled && !missing) onAnswer(printJson(Object.fromEntries(given)));
   };
   return html`<form onSubmit=${send}>
     ${fields.map(([name, field]) => {
