@@ -33,7 +33,7 @@ LOCK_S = 45.0
 LOCK_TRIES = 600
 LOCK_POLL_S = 0.1
 """Looks at a lock of another process, and the seconds between two. It is a row, because a lock of Postgres would take a
-connection.
+connection. Its version is 0, which no credential has.
 """
 
 
@@ -86,7 +86,7 @@ class StoredCredentialRows(Protocol):
         ...
 
     async def after(self, last: SealedCredential | None) -> Sequence[SealedCredential]:
-        """Return some rows after one, in an order of their own; none after the last."""
+        """Return some rows after one, in an order of their own, without locks; none after the last."""
         ...
 
     async def replace(self, row: SealedCredential, *, old: bytes) -> None:
@@ -238,7 +238,7 @@ class PostgresStoredCredentialRows:
     async def after(self, last: SealedCredential | None) -> Sequence[SealedCredential]:
         statement = sql.SQL(
             "SELECT tenant, scope, scope_id, name, version, sealed FROM {} "
-            "WHERE (tenant, scope, scope_id, name, version) > (%s, %s, %s, %s, %s) "
+            "WHERE version <> 0 AND (tenant, scope, scope_id, name, version) > (%s, %s, %s, %s, %s) "
             "ORDER BY tenant, scope, scope_id, name, version LIMIT %s"
         )
         start = ("", "", "", "", -1) if last is None else (*_values(last.key), last.version)
