@@ -9,7 +9,6 @@ store that is away is an error and not yesterday's value: it may have been taken
 Before: services/families/identity/credentials.py. After: secret_files.py, vault.py, aws_secrets.py.
 """
 
-import asyncio
 import re
 import time
 from collections import OrderedDict
@@ -34,6 +33,7 @@ from loomlog.connectors.credentials.json_requests import JsonRequests
 from loomlog.connectors.credentials.secret_files import FILE_BYTES_MAX, read_secret_file
 from loomlog.connectors.credentials.vault import read_vault
 from loomlog.connectors.errors import ConnectorError, Permanent
+from loomlog.connectors.single_flight import SingleFlight
 
 _PART = "[A-Za-z0-9_.@+=-]+"
 LOCATOR = re.compile(rf"(?P<path>{_PART}(?:/{_PART})*)(?:#(?P<field>[A-Za-z0-9_.-]{{1,128}}))?\Z", re.ASCII)
@@ -64,7 +64,7 @@ class OutsideStores:
         # The operator's file names the hosts, so their addresses may be private.
         self._requests = JsonRequests(private_hosts=[host for host in hosts if host])
         self._cache: OrderedDict[Place, tuple[float, str]] = OrderedDict()
-        self._reading: dict[Place, asyncio.Task[str]] = {}
+        self._reading: SingleFlight[Place, str] = SingleFlight()
 
     def require(self, tenant: str, backend: str, locator: str) -> None:
         """Raise Permanent with what is wrong with a reference, whether there is a value or not."""
@@ -89,11 +89,7 @@ class OutsideStores:
         known = self._cache.get(place)
         if known is not None and self._now_s() < known[0]:
             return known[1]
-        if place not in self._reading:
-            task = asyncio.get_running_loop().create_task(self._read(place))
-            self._reading[place] = task
-            task.add_done_callback(lambda _: self._reading.pop(place, None))
-        return await asyncio.shield(self._reading[place])
+        return await self._reading.do(place, lambda: self._read(place))
 
     async def _read(self, place: Place) -> str:
         tenant, backend, locator = place

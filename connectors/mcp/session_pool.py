@@ -15,6 +15,7 @@ from typing import NamedTuple
 from loomlog.connectors.errors import ConnectorError, Transient
 from loomlog.connectors.mcp.peer import AuthorizationNeeded, NotSent
 from loomlog.connectors.mcp.session import Session
+from loomlog.connectors.single_flight import SingleFlight
 
 SESSIONS_MAX = 256
 """Sessions of a process: each has a socket or a process."""
@@ -46,7 +47,7 @@ class SessionPool:
         self._now_s = now_s
         self._sessions_max = sessions_max
         self._sessions: OrderedDict[SessionKey, Session] = OrderedDict()
-        self._opening: dict[SessionKey, asyncio.Task[Session]] = {}
+        self._opening: SingleFlight[SessionKey, Session] = SingleFlight()
         self._failures: OrderedDict[SessionKey, tuple[int, float, str]] = OrderedDict()
         """Failures in a row, the time of the next attempt, and the last reason."""
         self._closing: set[asyncio.Task[None]] = set()
@@ -61,11 +62,7 @@ class SessionPool:
             self.discard(key)
         if key not in self._opening:
             self._require_due(key)
-            task = asyncio.get_running_loop().create_task(self._open(key, opener))
-            self._opening[key] = task
-            task.add_done_callback(lambda _: self._opening.pop(key, None))
-        # Shielded: another caller may wait for it too.
-        return await asyncio.shield(self._opening[key])
+        return await self._opening.do(key, lambda: self._open(key, opener))
 
     def choose(self, key: SessionKey, count: int) -> SessionKey:
         """Return the key of the connection with the fewest calls, among `count`."""
@@ -84,9 +81,7 @@ class SessionPool:
         """Close all sessions; calls under way fail."""
         for key in list(self._sessions):
             self.discard(key)
-        for task in self._opening.values():
-            task.cancel()
-        await asyncio.gather(*self._closing, *self._opening.values(), return_exceptions=True)
+        await asyncio.gather(*self._closing, *self._opening.cancel(), return_exceptions=True)
 
     async def _open(self, key: SessionKey, opener: Opener) -> Session:
         self._make_room()

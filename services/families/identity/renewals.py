@@ -11,13 +11,13 @@ that its writer cannot be about to.
 Before: credentials.py. After: connectors/credentials/oauth_tokens.py, and the owner of the shard.
 """
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
 from loomlog.connectors.credentials.json_requests import JsonRequests
 from loomlog.connectors.credentials.oauth_tokens import OAuthToken, parse_token, renewed_token, token_text
 from loomlog.connectors.errors import ConnectorError, Transient
+from loomlog.connectors.single_flight import SingleFlight
 from loomlog.connectors.storage.stored_credentials import CredentialKey, StoredCredentials
 from loomlog.schemas.generated.identity_commands import NoteCredential
 from loomlog.schemas.generated.values import CommandEnvelope
@@ -55,7 +55,7 @@ class Renewals:
         self._note = note
         self._clock_ms = clock_ms
         self._unwritten: dict[CredentialKey, Renewed] = {}
-        self._renewing: dict[CredentialKey, asyncio.Task[OAuthToken | None]] = {}
+        self._renewing: SingleFlight[CredentialKey, OAuthToken | None] = SingleFlight()
 
     async def access_token(self, key: CredentialKey, credential: Credential, text: str) -> str | None:
         """Return an access token that is good for a while; None: another version of the credential counts by now.
@@ -65,18 +65,9 @@ class Renewals:
         token = parse_token(text)
         if token.is_good(self._clock_ms() / 1000):
             return token.access_token
-        if key not in self._renewing:
-            # A task of its own: a call that is cancelled leaves the new pair written.
-            task = asyncio.get_running_loop().create_task(self._renew(key, credential, token))
-            self._renewing[key] = task
-            task.add_done_callback(lambda done: self._forget(key, done))
-        renewed = await asyncio.shield(self._renewing[key])
+        # A call that is cancelled leaves the new pair written.
+        renewed = await self._renewing.do(key, lambda: self._renew(key, credential, token))
         return None if renewed is None else renewed.access_token
-
-    def _forget(self, key: CredentialKey, done: "asyncio.Task[OAuthToken | None]") -> None:
-        self._renewing.pop(key, None)
-        if not done.cancelled():
-            done.exception()  # it was raised to those who waited, if any did
 
     async def _renew(self, key: CredentialKey, credential: Credential, token: OAuthToken) -> OAuthToken | None:
         now_ms = self._clock_ms()

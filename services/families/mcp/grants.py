@@ -15,16 +15,19 @@ import logging
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import msgspec
 
 from loomlog.connectors.configuration.mcp_block import McpOAuthBlock
+from loomlog.connectors.credentials.short_tokens import ShortToken, ShortTokens
 from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.errors import ConnectorError, Permanent
 from loomlog.connectors.identity_providers.page_sessions import seal, unseal
 from loomlog.connectors.mcp.oauth import (
     CLIENT_CREDENTIALS,
     CODE,
+    EARLY_S,
     AuthorizationServer,
     Challenge,
     OAuthClient,
@@ -120,7 +123,7 @@ class McpGrants:
         self._secret = secret
         self._clock_ms = clock_ms
         self._known: OrderedDict[CredentialKey, tuple[int, TokenGrant]] = OrderedDict()
-        self._of_clients: OrderedDict[tuple[str, str, str], TokenGrant] = OrderedDict()
+        self._of_clients = ShortTokens(ahead_s=EARLY_S, clock_s=self._now_s, tokens_max=TOKENS_KEPT)
 
     # --- beginning ---------------------------------------------------------------------------------------------------
 
@@ -292,32 +295,29 @@ class McpGrants:
             repr((server.name, server.block.url, oauth)),
             hashlib.sha256(secret.encode()).hexdigest(),
         )
-        grant = self._of_clients.get(place)
-        if grant is None or grant.access_token == rejected or grant.is_due(self._now_s()):
-            requests = self._requests(server)
-            resource, authorization = await requests.discover(server.block.url, Challenge())
-            client = OAuthClient(
-                client_id=oauth.client_id, client_secret=secret, method=choose_method(authorization, secret)
-            )
-            request = token_request(
-                authorization.token_endpoint,
-                client,
-                CLIENT_CREDENTIALS,
-                resource=resource.resource,
-                scope=" ".join(oauth.scopes or resource.scopes),
-            )
-            grant = await requests.request_tokens(
-                request,
-                resource=resource.resource,
-                issuer=authorization.issuer,
-                client=client,
-                endpoint=authorization.token_endpoint,
-                now_s=self._now_s(),
-            )
-            self._of_clients[place] = grant
-            if len(self._of_clients) > TOKENS_KEPT:
-                self._of_clients.popitem(last=False)
-        return grant.access_token
+        obtain = partial(self._obtain_for_client, server, oauth, secret)
+        return await self._of_clients.get(place, obtain, rejected=rejected)
+
+    async def _obtain_for_client(self, server: Server, oauth: McpOAuthBlock, secret: str) -> ShortToken:
+        requests = self._requests(server)
+        resource, authorization = await requests.discover(server.block.url, Challenge())
+        client = _configured_client(oauth, authorization, secret)
+        request = token_request(
+            authorization.token_endpoint,
+            client,
+            CLIENT_CREDENTIALS,
+            resource=resource.resource,
+            scope=" ".join(oauth.scopes or resource.scopes),
+        )
+        grant = await requests.request_tokens(
+            request,
+            resource=resource.resource,
+            issuer=authorization.issuer,
+            client=client,
+            endpoint=authorization.token_endpoint,
+            now_s=self._now_s(),
+        )
+        return ShortToken(value=grant.access_token, expires_at_s=grant.expires_at_s)
 
     def _now_s(self) -> float:
         return self._clock_ms() / 1000
@@ -332,10 +332,7 @@ class McpGrants:
     ) -> OAuthClient:
         """Return what we are to an authorization server: configured, a document of ours, or registered now."""
         if oauth.client_id:
-            secret = await self._secret_of(server, oauth)
-            return OAuthClient(
-                client_id=oauth.client_id, client_secret=secret, method=choose_method(authorization, secret)
-            )
+            return _configured_client(oauth, authorization, await self._secret_of(server, oauth))
         if authorization.takes_client_documents and self.origin.startswith("https://"):
             return OAuthClient(client_id=self.origin + CLIENT_PATH)
         if authorization.registration_endpoint:
@@ -428,6 +425,11 @@ class _ClientTokens:
 
     async def token(self, rejected: str = "") -> str:
         return await self._grants.client_tokens(self._server, rejected)
+
+
+def _configured_client(oauth: McpOAuthBlock, authorization: AuthorizationServer, secret: str) -> OAuthClient:
+    method = choose_method(authorization, secret)
+    return OAuthClient(client_id=oauth.client_id, client_secret=secret, method=method)
 
 
 def grant_name(server: str) -> str:

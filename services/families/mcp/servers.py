@@ -7,7 +7,6 @@ process has the same list and the log knows what runs were shown.
 Before: handlers.py, services/runtime/tools/mcp_tools.py. After: connectors/mcp.
 """
 
-import asyncio
 import hashlib
 import logging
 import os
@@ -33,6 +32,7 @@ from loomlog.connectors.mcp.session import Session
 from loomlog.connectors.mcp.session_pool import SessionKey, SessionPool
 from loomlog.connectors.mcp.stdio_transport import StdioConnection, server_environment
 from loomlog.connectors.mcp.tool_list import ToolList, read_tool_list
+from loomlog.connectors.single_flight import SingleFlight
 from loomlog.connectors.tools.hosts import canonical_host, is_host_allowed
 from loomlog.connectors.tools.references import (
     REFERENCE,
@@ -113,7 +113,8 @@ class McpServers:
         self._credentials = credentials
         self._clock_ms = clock_ms
         self._network: HttpNetwork | None = None
-        self._asking: dict[str, asyncio.Task[ToolList]] = {}
+        self._asking: SingleFlight[str, ToolList] = SingleFlight()
+        self._asking_again: SingleFlight[str, None] = SingleFlight()
         self._parse = lru_cache(maxsize=LISTS_KEPT)(_parse_tools)
         self._blocks: OrderedDict[str, McpServerBlock] = OrderedDict()
         replicas.on_fold(NAME, self._changed)
@@ -179,11 +180,7 @@ class McpServers:
 
         Raises Transient and Permanent, also for an answer that cannot be recorded.
         """
-        if server.aggregate not in self._asking:
-            task = asyncio.get_running_loop().create_task(self._discover(server, source, values))
-            self._asking[server.aggregate] = task
-            task.add_done_callback(lambda _: self._asking.pop(server.aggregate, None))
-        return await asyncio.shield(self._asking[server.aggregate])
+        return await self._asking.do(server.aggregate, lambda: self._discover(server, source, values))
 
     async def ask_for_tools(self, server: Server, values: RunValues = NO_RUN) -> tuple[ToolList, str]:
         """Return a server's tools and the revision it speaks, and record nothing. Raises Transient and Permanent."""
@@ -276,8 +273,8 @@ class McpServers:
 
     async def close(self) -> None:
         """Close all sessions."""
-        for task in self._asking.values():
-            task.cancel()
+        self._asking.cancel()
+        self._asking_again.cancel()
         await self.held.close()
         await self.pool.close()
 
@@ -349,9 +346,7 @@ class McpServers:
         return self._network.with_private_host(own_host) if own_host else self._network
 
     def _on_list_changed(self, server: Server) -> None:
-        task = asyncio.get_running_loop().create_task(self._discover_again(server))
-        self._asking[f"again {server.aggregate}"] = cast("asyncio.Task[ToolList]", task)
-        task.add_done_callback(lambda _: self._asking.pop(f"again {server.aggregate}", None))
+        self._asking_again.start(server.aggregate, lambda: self._discover_again(server))
 
     async def _discover_again(self, server: Server) -> None:
         try:
