@@ -8,6 +8,7 @@ import yaml
 from starlette.requests import Request
 from starlette.responses import Response
 
+from loomlog.services.api.responses import STATIC_PAGE_POLICY
 from loomlog.services.api.service import Service
 from loomlog.services.core.access.decide import Caller
 
@@ -26,8 +27,4 @@ def _to_yaml(document: bytes) -> bytes:
 
 
 async def get_docs(service: Service, caller: Caller, request: Request) -> Response:
-    # The page is self-contained; injected content may load nothing.
-    policy = (
-        "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    )
-    return Response(service.docs_page, media_type="text/html", headers={"content-security-policy": policy})
+    return Response(service.docs_page, media_type="text/html", headers={"content-security-policy": STATIC_PAGE_POLICY})

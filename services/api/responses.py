@@ -20,6 +20,10 @@ from loomlog.services.core.refusals import Refused
 
 POSITION_HEADER = "x-loomlog-position"
 JSON_MEDIA_TYPE = "application/json"
+STATIC_PAGE_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""Content security policy of a page that is self-contained: injected content may load nothing."""
 
 T = TypeVar("T")
 

@@ -10,12 +10,13 @@ Before: dispatch.py. After: services/stream/entities/replicas.py.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from loomlog.connectors.errors import Transient
 from loomlog.services.core.error_codes import says_missing
 from loomlog.services.core.refusals import Refused
+from loomlog.services.stream.entities.batched_lookups import BatchedLookups
 
 log = logging.getLogger(__name__)
 
@@ -38,9 +39,8 @@ class AbsenceCheck:
     def __init__(self, followed: Sequence[Followed] = ()) -> None:
         """`followed` empty: every refusal stands."""
         self._followed = followed
-        self._lock = asyncio.Lock()
-        self._round = 0
-        """How often the ends of the log were asked for."""
+        # One that has begun may have asked before what is looked for was written: the next one counts, and is shared.
+        self._ends: BatchedLookups[None, None] = BatchedLookups(self._read_to_end, batch_max=1)
 
     async def try_twice(self, handle: Callable[[], Awaitable[T]]) -> T:
         """Return what `handle` does, which is called again if it changes nothing before it refuses. Raises Refused."""
@@ -60,12 +60,11 @@ class AbsenceCheck:
 
     async def catch_up(self) -> None:
         """Read to the end of the log as it is now, or as much of it as can be read in WAIT_S."""
-        next_round = self._round + 1  # one that has begun may have asked before what is looked for was written
-        async with self._lock:
-            if self._round >= next_round:
-                return
-            self._round += 1
-            try:
-                await asyncio.gather(*(one.catch_up(timeout_s=WAIT_S) for one in self._followed))
-            except Transient as error:
-                log.info("a refusal stands without the end of the log: %s", error)
+        await self._ends.get(None)
+
+    async def _read_to_end(self, _: Sequence[None]) -> Mapping[None, None]:
+        try:
+            await asyncio.gather(*(one.catch_up(timeout_s=WAIT_S) for one in self._followed))
+        except Transient as error:
+            log.info("a refusal stands without the end of the log: %s", error)
+        return {}

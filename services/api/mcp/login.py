@@ -23,7 +23,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from loomlog.connectors.mcp.oauth import client_document
-from loomlog.services.api.responses import json_response
+from loomlog.services.api.responses import STATIC_PAGE_POLICY, json_response
 from loomlog.services.api.service import Service
 from loomlog.services.api.ui_session import has_token, identify, is_https
 from loomlog.services.core.access.decide import Caller
@@ -33,10 +33,9 @@ from loomlog.services.core.refusals import Refused
 COOKIE = "loomlog_mcp_oauth"
 COOKIE_BYTES = 32
 SECONDS = 600
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 STYLE = "body{font:16px/1.5 system-ui,sans-serif;max-width:40rem;margin:15vh auto;padding:0 1rem}"
 HEADERS = {
-    "content-security-policy": POLICY,
+    "content-security-policy": STATIC_PAGE_POLICY,
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
     "cache-control": "no-store",

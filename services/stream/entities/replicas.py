@@ -53,6 +53,8 @@ class Replicas:
         ranges: LogRanges,
     ) -> None:
         self.next_offsets: dict[int, int] = {}
+        self.records_read = 0
+        """Grows with every record that is read; each request asks."""
         self.topic = events_topic
         self.partitions = partitions
         self._family = family
@@ -167,11 +169,6 @@ class Replicas:
             pass  # the result says how many are missing
         return max(0, offset + 1 - self.next_offsets.get(partition, 0))
 
-    @property
-    def records_read(self) -> int:
-        """How far the log was read: it grows with every record."""
-        return sum(self.next_offsets.values())
-
     async def catch_up(self, *, timeout_s: float) -> None:
         """Wait until everything that is in the log now is read. Raises Transient on timeout."""
         ends = await self._ranges.end_offsets(self.topic, self.partitions)
@@ -278,6 +275,7 @@ class Replicas:
         for name, events in touched.items():
             await self._fold(name, events)
             self._tell_folded(name)
+        self.records_read += reader.next_offset - self.next_offsets[partition]
         self.next_offsets[partition] = reader.next_offset
         grown, self._grown = self._grown, asyncio.Event()
         grown.set()
