@@ -23,6 +23,7 @@ from loomlog.connectors.configuration.principals import (
     bearer_token,
     find_principal,
 )
+from loomlog.connectors.crypto.operator_tokens import PREFIX
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.identity_providers.providers import IdentityProviders
 from loomlog.schemas.records import replace
@@ -32,7 +33,6 @@ from loomlog.services.core.access.scopes import ADMIN, OPERATOR_KEY, TENANT, USE
 from loomlog.services.core.refusals import Refused
 from loomlog.services.families.identity.directory import Directory
 from loomlog.services.families.identity.state import Token
-from loomlog.services.families.identity.tokens import PREFIX
 
 RETRY_SOON_S = 1
 

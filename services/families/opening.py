@@ -37,7 +37,7 @@ from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
 from loomlog.services.stream.entities.answers import EntityCommands
 from loomlog.services.stream.entities.cold import ColdRows
-from loomlog.services.stream.entities.hosting import EntityParts
+from loomlog.services.stream.entities.hosting import EntityParts, PutCredentials
 from loomlog.services.stream.entities.reads import EntityReads
 
 ServiceT = TypeVar("ServiceT")
@@ -64,6 +64,10 @@ class FamilyContext:
     def provide(self, *services: Any) -> None:
         """Add services that other families take."""
         self.provided.update({type(service): service for service in services})
+
+    def provide_as(self, kind: type[ServiceT], service: ServiceT) -> None:
+        """Add a service under a port, such as those of services/families/ports."""
+        self.provided[kind] = service
 
     def get(self, kind: type[ServiceT]) -> ServiceT:
         """Return the service, or the options, of a type. Raises LookupError when no family provides it."""
@@ -170,6 +174,8 @@ class FamilyServices:
     """What it does in this process until that ends, by names that people see."""
     receivers: Mapping[str, Callable[[Any, str], None]] = field(default_factory=dict)
     """Takes what its events send to something of the process that is no aggregate, and the tenant, by its name."""
+    put_credentials: PutCredentials | None = None
+    """Stores the credentials of runs that its aggregates start."""
     outcomes: Sequence[OutcomeCounts] = ()
     lags: Mapping[str, Callable[[], int]] = field(default_factory=dict)
     """How many records of a topic wait for this process, by the topic's name."""

@@ -44,7 +44,6 @@ from loomlog.services.families.definition.services import RunSources
 from loomlog.services.families.definition.table import DefinitionTable
 from loomlog.services.families.definition.views import DefinedSkills, RunDefinitions
 from loomlog.services.families.definition.volumes import VolumeOperations
-from loomlog.services.families.identity.credentials import CredentialReader
 from loomlog.services.families.identity.directory import Directory
 from loomlog.services.families.mcp.servers import McpServers
 from loomlog.services.families.memory.services import MemoryServices
@@ -58,12 +57,12 @@ from loomlog.services.families.opening import (
     read_family_options,
 )
 from loomlog.services.families.pause import FAMILY as PAUSE
+from loomlog.services.families.ports.credentials import CredentialValues
 from loomlog.services.families.process_start import load_for_start
 from loomlog.services.families.registry import all_families, all_operations, all_tools
 from loomlog.services.runtime import topics
 from loomlog.services.runtime.admission.queue import build_admission_queue
 from loomlog.services.runtime.content.encryption import ContentEncryption
-from loomlog.services.runtime.content.schedule_credentials import ScheduleCredentials
 from loomlog.services.runtime.effects import NO_TOOLS, build_effect_handlers
 from loomlog.services.runtime.entity_hosting import host_entities
 from loomlog.services.runtime.models.budget_reservation import BudgetReservations
@@ -228,9 +227,8 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
     )
     resources.routing.definitions.versions = definitions
     resources.routing.definitions.approval_policies.of_tenant = lambda tenant: replicas.state(policy_of(tenant))
-    resources.credentials.stored = stored = opening.get(CredentialReader)
+    resources.credentials.stored = stored = opening.get(CredentialValues)
     resources.routing.definitions.stored = resources.routing.availability.stored = stored
-    schedule_credentials = ScheduleCredentials(resources.credentials, loaded.secret_registry, stored)
     isolated, directory = isolated_subjects(loaded.configuration), opening.get(Directory)
 
     def is_isolated(tenant: str, subject: str) -> bool:
@@ -369,9 +367,9 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
     )
     for hosted in entities:
         hosted.attach(host)
-        hosted.put_credentials = schedule_credentials.put
         for services in opened:
             hosted.receivers.update(services.receivers)
+            hosted.put_credentials = services.put_credentials or hosted.put_credentials
     if resources.standby is not None:
         resources.standby.liveness_server.on_handover_request = host.handover_requested
     resources.group.report_held_partitions(lambda: host.owners)

@@ -30,15 +30,14 @@ from loomlog.services.application.queries.json_types import UsageCurrency, Usage
 from loomlog.services.application.queries.read_models import scope_of
 from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.application.transfer.budget_limits import to_command
+from loomlog.services.core import spending_limits
 from loomlog.services.core.access.decide import Caller, access_filter
 from loomlog.services.core.access.scopes import ADMIN
 from loomlog.services.core.refusals import Refused
-from loomlog.services.families.budget import state
+from loomlog.services.core.spending_limits import AMOUNT_MAX, account_error
 from loomlog.services.families.budget.accounts import BudgetAccounts
 from loomlog.services.families.budget.amounts import account_at
 from loomlog.services.families.budget.calendar_month import day_of, first_day, month_of
-from loomlog.services.families.budget.decide import account_error
-from loomlog.services.families.budget.limits import AMOUNT_MAX
 from loomlog.services.families.budget.state import AccountUsage, Limit, account_key
 from loomlog.services.stream.archive.state_file import StatedLimit
 from loomlog.services.stream.entities.answers import CommandInvalid, CommandUnanswered
@@ -109,9 +108,9 @@ class BudgetLimits:
             for key, limit in budgets.limits.items()
             if (within.tenant is None or limit.tenant == within.tenant)
             and (not tenant or limit.tenant == tenant)
-            and (within.user_id is None or (limit.scope == state.USER and limit.scope_id == within.user_id))
+            and (within.user_id is None or (limit.scope == spending_limits.USER and limit.scope_id == within.user_id))
         ]
-        order = state.SCOPES.index
+        order = spending_limits.SCOPES.index
         return sorted(views, key=lambda view: (view.limit.tenant, order(view.limit.scope), view.limit.scope_id))
 
     async def set(self, caller: Caller, request: LimitRequest) -> tuple[LimitView, str]:
@@ -161,15 +160,19 @@ class BudgetLimits:
 
     def _resolve_account(self, caller: Caller, scope: str, tenant: str | None, scope_id: str) -> tuple[str, str]:
         """Return tenant and scope_id of an account the caller may limit."""
-        if scope == state.OPERATOR:
+        if scope == spending_limits.OPERATOR:
             require_scope(caller, ADMIN)
-        of = (tenant or "") if scope == state.OPERATOR else tenant or (scope_id if scope == state.TENANT else "")
-        if scope != state.OPERATOR and not of:
+        of = (
+            (tenant or "")
+            if scope == spending_limits.OPERATOR
+            else tenant or (scope_id if scope == spending_limits.TENANT else "")
+        )
+        if scope != spending_limits.OPERATOR and not of:
             of = caller.tenant
         if not caller.is_admin and of != caller.tenant:
             not_yours = f"the limits of tenant {of[:80]} are not yours"
             raise Refused("insufficient_scope", not_yours, details={"scope": ADMIN})
-        if scope == state.TENANT and not scope_id:
+        if scope == spending_limits.TENANT and not scope_id:
             scope_id = of
         wrong = account_error(scope, of, scope_id)
         if wrong:
@@ -188,11 +191,11 @@ class BudgetLimits:
         except Transient as error:
             raise unavailable("log", error) from error
         await self._sources.barrier.wait_for_all(ends, timeout_s=self._spent_wait_s)
-        within: Scope = EVERY_TENANT if scope == state.OPERATOR else tenant
+        within: Scope = EVERY_TENANT if scope == spending_limits.OPERATOR else tenant
         tokens, micros = await self._sources.projection.spent_since(
             within,
             first_day(month_of(self._clock_ms())),
-            user_id=scope_id if scope == state.USER else None,
+            user_id=scope_id if scope == spending_limits.USER else None,
             currency=currency,
         )
         # Reported usage comes from providers: a sum that no limit could have must not prevent a limit from being set.

@@ -11,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from loomlog.connectors.crypto.operator_tokens import PREFIX, Peppers
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.schemas.generated.values import TenantQuota
@@ -27,7 +28,6 @@ from loomlog.services.families.identity.state import (
     entry_key,
     shard_of,
 )
-from loomlog.services.families.identity.tokens import PREFIX, Peppers
 from loomlog.services.stream.entities.replicas import Replicas
 
 SILENCE_S = 10.0

@@ -11,6 +11,7 @@ from loomlog.connectors.configuration.load import ProcessConfiguration
 from loomlog.connectors.credentials.json_requests import JsonRequests
 from loomlog.connectors.credentials.outside_stores import NO_STORES, OutsideStores
 from loomlog.connectors.crypto.installation_key import SecretKey
+from loomlog.connectors.crypto.operator_tokens import Peppers, peppers_of
 from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.storage.stored_credentials import (
     MemoryStoredCredentialRows,
@@ -28,9 +29,9 @@ from loomlog.services.families.identity.directory import Directory
 from loomlog.services.families.identity.handlers import IdentityHandlers
 from loomlog.services.families.identity.limits import GRACE_S_DEFAULT
 from loomlog.services.families.identity.renewals import Renewals
-from loomlog.services.families.identity.tokens import Peppers, peppers_of
 from loomlog.services.families.installation import InstallationCommands
 from loomlog.services.families.opening import FamilyContext, FamilyServices
+from loomlog.services.families.ports.credentials import CredentialValues
 
 CONFLICT = "revision_conflict"
 GITHUB_HOST = "api.github.com"
@@ -87,6 +88,7 @@ def open_family(context: FamilyContext) -> FamilyServices:
     removal = CredentialRemoval(commands, directory, store, clock_ms=context.clock_ms)
     of_credentials = CredentialHandlers(commands, directory, reader, removal, clock_ms=context.clock_ms)
     context.provide(directory, handlers, reader, removal)
+    context.provide_as(CredentialValues, reader)
     return FamilyServices(
         handlers={**handlers.by_operation(), **of_credentials.by_operation()}, close=partial(_close, uses, options)
     )

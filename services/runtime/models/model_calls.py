@@ -326,7 +326,7 @@ class ModelCalls:
             except Permanent as error:  # no fallback, as above
                 raise Permanent(f"{name}: {error}", kind="refused", status=error.status) from error
             if stored is not None:
-                owner = stored.named.key
+                owner = stored.key
                 values_of_owner = {provider.api_key_env: stored.value}
                 sources.append(
                     provider_keys.KeySource(source=owner.scope, scope=owner.scope_id or tenant, values=values_of_owner)
