@@ -90,7 +90,9 @@ def open_family(context: FamilyContext) -> FamilyServices:
     context.provide(directory, handlers, reader, removal)
     context.provide_as(CredentialValues, reader)
     return FamilyServices(
-        handlers={**handlers.by_operation(), **of_credentials.by_operation()}, close=partial(_close, uses, options)
+        handlers={**handlers.by_operation(), **of_credentials.by_operation()},
+        start_positions=lambda tenant, agent, user_id: directory.credential_positions(tenant),
+        close=partial(_close, uses, options),
     )
 
 
