@@ -140,7 +140,6 @@ async def run_application(
             RunningProcess.of(name, loaded.settings.replica_id),
         ),
         secrets=loaded.secret_registry,
-        currency=loaded.configuration.pricing.currency,
         beside=[service.open_access.run, *(_samplers(service, settings) if name == "api" else [])],
     ) as (layer, work):
         service.current_application = layer

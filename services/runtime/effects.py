@@ -28,11 +28,11 @@ from loomlog.services.core.run.react import CallModel, CallTool, Effect, Reconci
 from loomlog.services.core.run.state import AwaitingModel, AwaitingTools, Compacting, State
 from loomlog.services.families.consolidation.decide import CONSOLIDATOR
 from loomlog.services.families.mcp.servers import McpServers
+from loomlog.services.families.ports.call_budgets import CallBudgets
 from loomlog.services.runtime.clock import clock_ms
 from loomlog.services.runtime.content.encryption import ContentEncryption
 from loomlog.services.runtime.content.redaction import Redaction
 from loomlog.services.runtime.content.run_credentials import Credentials
-from loomlog.services.runtime.models.budget_reservation import CallBudgets
 from loomlog.services.runtime.models.context_plugins import ContextPlugins, RedactPlugin, collect_secrets
 from loomlog.services.runtime.models.model_calls import ModelCalls, RuntimeProvider
 from loomlog.services.runtime.models.previews import Previews

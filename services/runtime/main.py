@@ -33,18 +33,15 @@ from loomlog.connectors.process.hardening import disable_process_dumping
 from loomlog.connectors.process.liveness_sockets import request_handover, wait_for_disconnect
 from loomlog.connectors.storage.blobs import FileBlobs
 from loomlog.connectors.tools.remote_calls import RESULTS_TOPIC
-from loomlog.schemas.ids import fresh_token
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.families import FamilyProblem
 from loomlog.services.families.approvals import policy_of
-from loomlog.services.families.budget.accounts import BudgetAccounts
 from loomlog.services.families.channel.api import TOOL as CHANNEL_TOOL
 from loomlog.services.families.channel.services import ChannelServices
 from loomlog.services.families.definition.services import RunSources
 from loomlog.services.families.definition.table import DefinitionTable
 from loomlog.services.families.definition.views import DefinedSkills, RunDefinitions
 from loomlog.services.families.definition.volumes import VolumeOperations
-from loomlog.services.families.identity.directory import Directory
 from loomlog.services.families.mcp.servers import McpServers
 from loomlog.services.families.memory.services import MemoryServices
 from loomlog.services.families.opening import (
@@ -57,7 +54,10 @@ from loomlog.services.families.opening import (
     read_family_options,
 )
 from loomlog.services.families.pause import FAMILY as PAUSE
+from loomlog.services.families.ports.call_budgets import RunBudgets
+from loomlog.services.families.ports.callers import CallerDirectory
 from loomlog.services.families.ports.credentials import CredentialValues
+from loomlog.services.families.ports.wide_pauses import RunPauses
 from loomlog.services.families.process_start import load_for_start
 from loomlog.services.families.registry import all_families, all_operations, all_tools
 from loomlog.services.runtime import topics
@@ -65,7 +65,6 @@ from loomlog.services.runtime.admission.queue import build_admission_queue
 from loomlog.services.runtime.content.encryption import ContentEncryption
 from loomlog.services.runtime.effects import NO_TOOLS, build_effect_handlers
 from loomlog.services.runtime.entity_hosting import host_entities
-from loomlog.services.runtime.models.budget_reservation import BudgetReservations
 from loomlog.services.runtime.models.previews import Previews
 from loomlog.services.runtime.resources import RuntimeResources, open_resources
 from loomlog.services.runtime.run.approval_notices import ApprovalNotices
@@ -73,7 +72,6 @@ from loomlog.services.runtime.run.channel_waits import ChannelWaits
 from loomlog.services.runtime.run.context import RunContext
 from loomlog.services.runtime.run.family import RunFamily
 from loomlog.services.runtime.run.interrupt_responses import InterruptionAnswers
-from loomlog.services.runtime.run.start_paused import StartPause
 from loomlog.services.runtime.run.system_channels import SystemChannels
 from loomlog.services.runtime.run_end_setup import open_run_ends
 from loomlog.services.runtime.run_host import StandbyEdges, StandbyReaders, build_run_host
@@ -94,8 +92,6 @@ from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
 
 log = logging.getLogger("loomlog.runtime")
 
-TOKEN_BYTES = 10
-"""Random bytes in the id of a command; the number that loomlog.schemas.ids takes."""
 OPEN_FILES = 8_192
 """File descriptors for the connections to providers, tools and clients of a few thousand calls; raised as far as the
 system allows.
@@ -165,20 +161,12 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
     clock_ms = resources.clock.now_ms
     remote_tools = resources.remote_tools
     replicas = resources.entities.parts.replicas
-    start_pause = StartPause(replicas, switch=settings.start_paused, by=settings.name, at_ms=clock_ms())
     encryption = ContentEncryption(resources.keys)
     family = RunFamily()
     metrics = RunMetrics()
     tracing = metrics.instrument(resources.tracing)
     run_summaries = RunSummaries(codec, appender, topic=topics.TALLY_TOPIC, clock_ms=clock_ms)
     metrics.on_model_answer = run_summaries.add_model_call
-    accounts = BudgetAccounts(
-        resources.entities.parts,
-        clock_ms=clock_ms,
-        fresh_token=lambda: fresh_token(clock_ms(), os.urandom(TOKEN_BYTES)),
-        name=settings.name,
-    )
-    budgets = BudgetReservations(accounts, clock_ms)
 
     def term_of(partition: int) -> int:
         owner = host.owners.get(partition)
@@ -221,6 +209,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         ),
     )
     handlers, opened = open_families(opening, families)
+    budgets, pauses = opening.get(RunBudgets), opening.get(RunPauses)
     definitions, volumes = opening.get(DefinitionTable), opening.get(VolumeOperations)
     ephemeral_volumes = EphemeralVolumes(
         volumes, resources.index, clock_ms=clock_ms, interval_s=loaded.settings.ephemeral_volume_sweep_ms / 1000
@@ -229,7 +218,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
     resources.routing.definitions.approval_policies.of_tenant = lambda tenant: replicas.state(policy_of(tenant))
     resources.credentials.stored = stored = opening.get(CredentialValues)
     resources.routing.definitions.stored = resources.routing.availability.stored = stored
-    isolated, directory = isolated_subjects(loaded.configuration), opening.get(Directory)
+    isolated, directory = isolated_subjects(loaded.configuration), opening.get(CallerDirectory)
 
     def is_isolated(tenant: str, subject: str) -> bool:
         return (tenant, subject) in isolated or directory.is_isolated(tenant, subject)
@@ -322,7 +311,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         run_summaries=run_summaries,
         clock_ms=clock_ms,
         tracing=tracing,
-        pauses=start_pause.table,
+        pauses=pauses.now,
         encryption=encryption,
         interruption_answers=InterruptionAnswers(encryption, mask=effects.mask),
         read_partial_output=effects.partial_outputs.read,
@@ -375,7 +364,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
     if resources.standby is not None:
         resources.standby.liveness_server.on_handover_request = host.handover_requested
     resources.group.report_held_partitions(lambda: host.owners)
-    replicas.on_change(PAUSE.name, host.apply_wide_pauses)
+    pauses.on_change(host.apply_wide_pauses)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -389,7 +378,6 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
                 tasks.create_task(one.parts.replicas.follow(one.events_tail), name="replicas of entities")
                 for one in resources.entities.sets
             ),
-            tasks.create_task(start_pause.ask(resources.entities.parts.client), name="start paused"),
             *(tasks.create_task(follow(), name=topic) for topic, follow in resources.tables.followers.items()),
             tasks.create_task(resources.credentials.run(), name="credentials"),
             tasks.create_task(run_summaries.run(), name="run summaries"),

@@ -28,11 +28,11 @@ from loomlog.schemas.generated.budget_events import (
     LimitSet,
 )
 from loomlog.schemas.generated.entity_events import CommandRefused
+from loomlog.services.core.calendar_month import month_of
 from loomlog.services.core.families import At, TimerFired
 from loomlog.services.core.spending_limits import AMOUNT_MAX, ID_MAX, account_error
 from loomlog.services.families.budget import limits
 from loomlog.services.families.budget.amounts import LimitExceeded, find_exceeded_limit, reserved_amounts
-from loomlog.services.families.budget.calendar_month import month_of
 from loomlog.services.families.budget.state import (
     ACTUAL,
     CORRECTED,

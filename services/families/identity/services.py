@@ -3,6 +3,7 @@
 Before: services/families/opening.py. After: handlers.py; services/application/authentication.py asks the directory.
 """
 
+import dataclasses
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -28,11 +29,19 @@ from loomlog.services.families.identity.credentials import CredentialReader
 from loomlog.services.families.identity.directory import Directory
 from loomlog.services.families.identity.handlers import IdentityHandlers
 from loomlog.services.families.identity.limits import GRACE_S_DEFAULT
+from loomlog.services.families.identity.quotas import Quotas
 from loomlog.services.families.identity.renewals import Renewals
+from loomlog.services.families.identity.user_handlers import UserHandlers
 from loomlog.services.families.installation import InstallationCommands
 from loomlog.services.families.opening import FamilyContext, FamilyServices
+from loomlog.services.families.ports.callers import CallerDirectory
+from loomlog.services.families.ports.credential_erasure import CredentialErasure
 from loomlog.services.families.ports.credentials import CredentialValues
+from loomlog.services.families.ports.entity_ends import EntityEnds
+from loomlog.services.families.ports.quotas import CallerQuotas
+from loomlog.services.families.ports.run_reads import RunReads
 
+NEEDS = ("budget", "pause")  # what a pause refuses counts against no quota
 CONFLICT = "revision_conflict"
 GITHUB_HOST = "api.github.com"
 """Host that credentials may name besides those that the settings allow."""
@@ -87,12 +96,32 @@ def open_family(context: FamilyContext) -> FamilyServices:
     )
     removal = CredentialRemoval(commands, directory, store, clock_ms=context.clock_ms)
     of_credentials = CredentialHandlers(commands, directory, reader, removal, clock_ms=context.clock_ms)
-    context.provide(directory, handlers, reader, removal)
+    context.provide(directory, handlers, reader)
     context.provide_as(CredentialValues, reader)
-    return FamilyServices(
+    context.provide_as(CallerDirectory, directory)
+    context.provide_as(CredentialErasure, removal)
+    opened = FamilyServices(
         handlers={**handlers.by_operation(), **of_credentials.by_operation()},
         start_positions=lambda tenant, agent, user_id: directory.credential_positions(tenant),
         close=partial(_close, uses, options),
+    )
+    runs = context.find(RunReads)
+    return opened if runs is None else _with_callers(opened, context, directory, runs)
+
+
+def _with_callers(
+    opened: FamilyServices, context: FamilyContext, directory: Directory, runs: RunReads
+) -> FamilyServices:
+    """Return the services of a process that has callers: their quotas, what there is of them, and news of tokens."""
+    quotas = Quotas(directory, runs.count_active)
+    context.provide_as(CallerQuotas, quotas)
+    users = UserHandlers(context, directory, runs)
+    ends = context.find(EntityEnds)
+    return dataclasses.replace(
+        opened,
+        handlers={**opened.handlers, **users.by_operation()},
+        admit_run=quotas.admit_run,
+        tasks={} if ends is None else {"news of tokens": partial(directory.listen, ends.read)},
     )
 
 

@@ -37,7 +37,7 @@ class Here:
         self.served = made
         self.rows = rows
         self.store = StoredCredentials(rows, KEY)
-        directory = made.service.application.directory
+        directory = made.service.application.authenticator.directory
         assert directory is not None
         self.directory = directory
         self.reader = CredentialReader(directory, self.store, stores=stores)

@@ -201,7 +201,7 @@ async def test_without_a_pepper_nothing_is_minted(tmp_path: Path) -> None:
 
 
 async def test_a_process_that_hears_nothing_answers_for_no_minted_token(here: Served) -> None:
-    made, directory = await made_token(here), here.world.layer.directory
+    made, directory = await made_token(here), here.world.layer.authenticator.directory
     assert directory is not None
     directory._heard_at_s -= SILENCE_S + 1
     for text in (made["token"], "lct_unknown"):

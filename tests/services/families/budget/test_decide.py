@@ -7,11 +7,11 @@ import pytest
 from loomlog.schemas.generated.budget_events import BudgetRefused, BudgetSettled
 from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.records import replace
+from loomlog.services.core.calendar_month import month_of
 from loomlog.services.core.canonical import StateCodec
 from loomlog.services.core.families import STATE_BYTES_MAX, TIMER_FIRED, At
 from loomlog.services.core.spending_limits import AMOUNT_MAX, account_error
 from loomlog.services.families.budget import limits
-from loomlog.services.families.budget.calendar_month import month_of
 from loomlog.services.families.budget.decide import decide, next_timer_ms
 from loomlog.services.families.budget.state import BudgetState
 from tests.services.families.budget.given import (
