@@ -31,6 +31,7 @@ from loomlog.connectors.storage.postgres import PostgresOptions, PostgresReader
 from loomlog.schemas.codec import Codec
 from loomlog.services.core.families import Family
 from loomlog.services.core.operations import Handlers
+from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.families.entity_handlers import EntityHandlers
 from loomlog.services.families.operation import Decrypt
 from loomlog.services.stream.dead_letters import DeadLetters
@@ -64,6 +65,10 @@ class FamilyContext:
     def provide(self, *services: Any) -> None:
         """Add services that other families take."""
         self.provided.update({type(service): service for service in services})
+
+    def provide_as(self, port: type[ServiceT], service: ServiceT) -> None:
+        """Add the service that others take by the type of what they need; ports has those types."""
+        self.provided[port] = service
 
     def get(self, kind: type[ServiceT]) -> ServiceT:
         """Return the service, or the options, of a type. Raises LookupError when no family provides it."""
@@ -151,6 +156,10 @@ async def _close_nothing() -> None:
     """Close what has nothing open."""
 
 
+def _ignore_end(tenant: str, facts: RunFacts) -> None:
+    """Do nothing at the end of a run."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeCounts:
     """A metric of a family: how often something has ended in which way."""
@@ -173,6 +182,8 @@ class FamilyServices:
     outcomes: Sequence[OutcomeCounts] = ()
     lags: Mapping[str, Callable[[], int]] = field(default_factory=dict)
     """How many records of a topic wait for this process, by the topic's name."""
+    on_run_ended: Callable[[str, RunFacts], None] = _ignore_end
+    """Is told, in the process that owns it, of a run that has ended, and of its tenant."""
     close: Callable[[], Awaitable[None]] = _close_nothing
 
 
