@@ -60,7 +60,6 @@ from loomlog.connectors.storage.run_credentials import RunCredentials
 from loomlog.connectors.storage.state_files import StateFiles
 from loomlog.projections.acts import SqlActReads
 from loomlog.projections.erasures import SqlErasures
-from loomlog.projections.memory_index.reads import MemoryIndex
 from loomlog.projections.tables import EVERY_TENANT
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.ids import fresh_token, partition_key
@@ -71,7 +70,6 @@ from loomlog.services.application.admin.budget_limits import BudgetLimits
 from loomlog.services.application.admin.entity_references import EntityContent
 from loomlog.services.application.admin.erasure import SubjectErasure
 from loomlog.services.application.admin.erasure_receipts import ErasureReceipts
-from loomlog.services.application.admin.memory_erasure import MemoryContent
 from loomlog.services.application.admin.pauses import Pauses
 from loomlog.services.application.admin.probes import ProviderProbes
 from loomlog.services.application.admin.repair import AggregateRepair
@@ -252,7 +250,6 @@ class Application:
         `erasures` None: an erasure leaves rows. `currency`: of prices.
         """
         budget_token = command_tokens(new_token, "budget")
-        memory_index: MemoryIndex | None = None
         self.keys = keys
         self.authenticator = authenticator
         self.hub = hub
@@ -403,7 +400,6 @@ class Application:
             runs = RunSources(runs=ReadModelRuns(projection), ranges=ranges, events_topic=topics.events)
             hooks = HookOptions(installation_key=installation_key)
             context.provide(*family_options, runs, ingress, commands, hooks, RunTimes(self._started_at_ms))
-            memory_index = context.find(MemoryIndex)
             if act_reads is not None:
                 context.provide(act_reads)
             handlers, self._families = open_families(context, families)
@@ -448,15 +444,7 @@ class Application:
             self.control,
             fresh_token=repeatable(new_token, "erasure"),
             entities=None if entities is None else EntityContent(entities, ranges, codec),
-            memory=None
-            if entity_commands is None or entity_reads is None
-            else MemoryContent(
-                entity_commands,
-                entity_reads,
-                memory_index,
-                end_offset=partial(ranges.end_offset, entity_reads.topic),
-                clock_ms=clock_ms,
-            ),
+            erasers=[one for opened in self._families for one in opened.erasers],
             rows=None
             if entity_commands is None or erasures is None
             else RowErasure(entity_commands, erasures, blobs, clock_ms=clock_ms),

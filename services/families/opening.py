@@ -34,6 +34,7 @@ from loomlog.services.core.operations import Handlers
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.families.entity_handlers import EntityHandlers
 from loomlog.services.families.operation import Decrypt
+from loomlog.services.families.ports.content_erasure import ContentEraser
 from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
 from loomlog.services.stream.entities.answers import EntityCommands
@@ -182,6 +183,8 @@ class FamilyServices:
     outcomes: Sequence[OutcomeCounts] = ()
     lags: Mapping[str, Callable[[], int]] = field(default_factory=dict)
     """How many records of a topic wait for this process, by the topic's name."""
+    erasers: Sequence[ContentEraser] = ()
+    """Find and remove what it holds of a subject that is erased."""
     on_run_ended: Callable[[str, RunFacts], None] = _ignore_end
     """Is told, in the process that owns it, of a run that has ended, and of its tenant."""
     close: Callable[[], Awaitable[None]] = _close_nothing

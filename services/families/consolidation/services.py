@@ -9,6 +9,7 @@ from typing import Any
 from loomlog.connectors.configuration.load import ProcessConfiguration
 from loomlog.services.families.consolidation.chats import ReadModelChats
 from loomlog.services.families.consolidation.compactions import CompactionMemory
+from loomlog.services.families.consolidation.erasure import TargetErasure
 from loomlog.services.families.consolidation.facts import FactLearning
 from loomlog.services.families.consolidation.handlers import ConsolidationHandlers
 from loomlog.services.families.consolidation.operations import ConsolidationOperations, ConsolidationPolicy
@@ -52,8 +53,9 @@ def read_options(loaded: ProcessConfiguration) -> ConsolidationOptions:
 def open_family(context: FamilyContext) -> FamilyServices:
     """Open consolidation over the entities of a runtime, and let its memory learn by it; elsewhere nothing is."""
     options, owned = context.options(ConsolidationOptions), context.find(OwnedPartitions)
+    eraser = TargetErasure(context.commands, context.reads, context.clock_ms)
     if owned is None:
-        return FamilyServices()
+        return FamilyServices(erasers=(eraser,))
     chats = ReadModelChats(
         owned.run_rows, context.blobs, decrypt=context.decrypt, internal_agents=lambda: options.internal_agents
     )
@@ -83,5 +85,6 @@ def open_family(context: FamilyContext) -> FamilyServices:
     return FamilyServices(
         handlers=handlers.by_operation(),
         tasks={"memory of ended runs": run_ends.run},
+        erasers=(eraser,),
         on_run_ended=run_ends.on_run_ended,
     )

@@ -32,6 +32,7 @@ from loomlog.services.families.memory.entry_operations import (
     EntryOperations,
     entry_limits,
 )
+from loomlog.services.families.memory.erasure import MemoryErasure
 from loomlog.services.families.memory.handlers import MemoryHandlers, RunTimes
 from loomlog.services.families.memory.index_administration import IndexAdministration
 from loomlog.services.families.memory.prompt import bands_part
@@ -155,7 +156,8 @@ def open_family(context: FamilyContext) -> FamilyServices:
         tasks["entries of the files"] = partial(boot_entries.run, owned.is_first)
         context.provide_as(EntryWriter, RunEntries(backends, context.get(Isolation), clock_ms))
         context.provide_as(PromptAdditions, _prompt_memory(context, backends, options.bands))
-    return FamilyServices(handlers=handlers.by_operation(), tasks=tasks, close=services.close)
+    eraser = MemoryErasure(context.commands, reads, context.parts.replicas, index, clock_ms)
+    return FamilyServices(handlers=handlers.by_operation(), tasks=tasks, erasers=(eraser,), close=services.close)
 
 
 def _prompt_memory(context: FamilyContext, backends: Backends, bands: str) -> PromptMemory:
