@@ -29,6 +29,7 @@ from loomlog.connectors.kafka.options import KafkaOptions
 from loomlog.connectors.protocols import Blobs
 from loomlog.connectors.storage.postgres import PostgresOptions, PostgresReader
 from loomlog.schemas.codec import Codec
+from loomlog.services.core.access.decide import Caller, RunIdentity
 from loomlog.services.core.families import Family
 from loomlog.services.core.operations import Handlers
 from loomlog.services.core.run.run_facts import RunFacts
@@ -157,6 +158,15 @@ async def _close_nothing() -> None:
     """Close what has nothing open."""
 
 
+async def _admit(caller: Caller, identity: RunIdentity, agent: str) -> None:
+    """Admit every run."""
+
+
+def _read_nothing(tenant: str, agent: str, user_id: str) -> Sequence[str]:
+    """Return no position: what the family has written is not needed by a run."""
+    return ()
+
+
 def _ignore_end(tenant: str, facts: RunFacts) -> None:
     """Do nothing at the end of a run."""
 
@@ -185,6 +195,10 @@ class FamilyServices:
     """How many records of a topic wait for this process, by the topic's name."""
     erasers: Sequence[ContentEraser] = ()
     """Find and remove what it holds of a subject that is erased."""
+    admit_run: Callable[[Caller, RunIdentity, str], Awaitable[None]] = _admit
+    """Raises Refused where a caller may not start a run of an agent now."""
+    start_positions: Callable[[str, str, str], Sequence[str]] = _read_nothing
+    """Returns, for a tenant, an agent and a user, what the owner of a run must have read because this process has."""
     on_run_ended: Callable[[str, RunFacts], None] = _ignore_end
     """Is told, in the process that owns it, of a run that has ended, and of its tenant."""
     close: Callable[[], Awaitable[None]] = _close_nothing

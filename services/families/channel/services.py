@@ -66,4 +66,8 @@ def open_family(context: FamilyContext) -> FamilyServices:
     if context.find(OwnedPartitions) is not None:
         context.provide_as(MessagePublisher, RunMessages(operations, context.get(Isolation)))
     handlers = ChannelHandlers(operations, declared, clock_ms=context.clock_ms)
-    return FamilyServices(handlers=handlers.by_operation(), close=operations.close)
+    return FamilyServices(
+        handlers=handlers.by_operation(),
+        start_positions=lambda tenant, agent, user_id: declared.written_positions(tenant),
+        close=operations.close,
+    )

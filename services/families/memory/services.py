@@ -24,6 +24,7 @@ from loomlog.projections.memory_index.reads import MemoryIndex, open_index
 from loomlog.projections.memory_index.tokens import index_key
 from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.families.definition.table import DefinitionTable
+from loomlog.services.families.memory.author import scopes_of_run
 from loomlog.services.families.memory.backends import Backends
 from loomlog.services.families.memory.boot_entries import BootEntries
 from loomlog.services.families.memory.entry_operations import (
@@ -157,7 +158,13 @@ def open_family(context: FamilyContext) -> FamilyServices:
         context.provide_as(EntryWriter, RunEntries(backends, context.get(Isolation), clock_ms))
         context.provide_as(PromptAdditions, _prompt_memory(context, backends, options.bands))
     eraser = MemoryErasure(context.commands, reads, context.parts.replicas, index, clock_ms)
-    return FamilyServices(handlers=handlers.by_operation(), tasks=tasks, erasers=(eraser,), close=services.close)
+    return FamilyServices(
+        handlers=handlers.by_operation(),
+        tasks=tasks,
+        erasers=(eraser,),
+        start_positions=lambda tenant, agent, user_id: store.written_positions(scopes_of_run(tenant, agent, user_id)),
+        close=services.close,
+    )
 
 
 def _prompt_memory(context: FamilyContext, backends: Backends, bands: str) -> PromptMemory:
