@@ -42,7 +42,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -128,9 +128,9 @@ from loomlog.services.families.hook.services import HookOptions
 from loomlog.services.families.identity.credential_removal import CredentialRemoval
 from loomlog.services.families.identity.directory import Directory
 from loomlog.services.families.installation import InstallationCommands
-from loomlog.services.families.memory.handlers import RunTimes
-from loomlog.services.families.memory.services import MemoryServices
 from loomlog.services.families.opening import FamilyContext, open_families
+from loomlog.services.families.ports.embedder_state import EmbedderState
+from loomlog.services.families.ports.run_times import RunTimes
 from loomlog.services.families.registry import all_families
 from loomlog.services.families.webhook.ingress import IngressLog, WebhookServices
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
@@ -383,7 +383,6 @@ class Application:
         self.directory = authenticator.directory = context.get(Directory)
         self.quotas = Quotas(self.directory, projection.count_active)
         self.definitions = Definitions(context.get(DefinitionTable))
-        self._memory = context.get(MemoryServices)
         self.mcp_logins = context.get(McpLogins)
         self._channels = context.get(ChannelServices)
         self.channel_streams = ChannelStreams(self._channels.operations, keepalive_s=keepalive_s)
@@ -402,7 +401,7 @@ class Application:
             new_token=repeatable(new_token, "webhook"),
         )
         self.run_states = RunStates(sources)
-        self.memory_changes = MemoryChanges(change_feed, embedder=self._embedder_state, keepalive_s=keepalive_s)
+        self.memory_changes = MemoryChanges(change_feed, embedder=context.get(EmbedderState), keepalive_s=keepalive_s)
         self.interrupts = InterruptActions(sources, self.queries, self.control)
         self.compactions = SessionCompactions(
             self.runs,
@@ -544,9 +543,6 @@ class Application:
     def event_webhooks(self) -> EventWebhooks | None:
         """Events that are sent to others; None without an installation key."""
         return self._event_webhooks
-
-    def _embedder_state(self) -> Mapping[str, Any]:
-        return self._memory.embedder_state()
 
     def _positions_of_start(self, tenant: str, agent: str, user_id: str) -> tuple[str, ...]:
         """Return what the owner of a run must have read of entities, because this process has."""

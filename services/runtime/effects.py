@@ -26,7 +26,7 @@ from loomlog.schemas.codec import Codec
 from loomlog.services.core.run.commands import EffectResult
 from loomlog.services.core.run.react import CallModel, CallTool, Effect, ReconcileTool, Summarise
 from loomlog.services.core.run.state import AwaitingModel, AwaitingTools, Compacting, State
-from loomlog.services.families.consolidation.decide import CONSOLIDATOR
+from loomlog.services.core.system_agents import CONSOLIDATOR
 from loomlog.services.families.mcp.servers import McpServers
 from loomlog.services.families.ports.compactions import DialogueKeeper
 from loomlog.services.runtime.clock import clock_ms

@@ -19,7 +19,7 @@ from loomlog.connectors.process.logs import about
 from loomlog.schemas.records import Value, replace
 from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.core.run.run_facts import RunFacts
-from loomlog.services.families.consolidation.decide import CONSOLIDATOR
+from loomlog.services.core.system_agents import CONSOLIDATOR
 from loomlog.services.families.consolidation.learning import is_internal, learning_scopes
 from loomlog.services.families.memory.author import RUN, Author, Scope, author_of_run
 from loomlog.services.families.memory.prompt import NO_GRANTS

@@ -34,7 +34,7 @@ from loomlog.services.families.memory.entry_operations import (
     entry_limits,
 )
 from loomlog.services.families.memory.erasure import MemoryErasure
-from loomlog.services.families.memory.handlers import MemoryHandlers, RunTimes
+from loomlog.services.families.memory.handlers import MemoryHandlers
 from loomlog.services.families.memory.index_administration import IndexAdministration
 from loomlog.services.families.memory.prompt import bands_part
 from loomlog.services.families.memory.prompt_memory import PromptMemory
@@ -42,9 +42,11 @@ from loomlog.services.families.memory.run_entries import RunEntries
 from loomlog.services.families.memory.search import MemoryFinder, MemorySearcher
 from loomlog.services.families.memory.store import MemoryStore
 from loomlog.services.families.opening import FamilyContext, FamilyServices, OwnedPartitions, Work
+from loomlog.services.families.ports.embedder_state import EmbedderState
 from loomlog.services.families.ports.isolation import Isolation
 from loomlog.services.families.ports.prompts import DefinitionTextReader, PromptAdditions
 from loomlog.services.families.ports.run_ends import EntryWriter
+from loomlog.services.families.ports.run_times import RunTimes
 
 NEEDS = ("definition",)
 SQL_EMBED_S = 30.0
@@ -148,6 +150,7 @@ def open_family(context: FamilyContext) -> FamilyServices:
         store=store, entries=entries, backends=backends, options=options, search=search, index=index
     )
     context.provide(services)
+    context.provide_as(EmbedderState, services.embedder_state)
     handlers = MemoryHandlers(
         entries, backends, index=index, administration=administration, run_times=context.find(RunTimes)
     )
