@@ -42,7 +42,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -60,7 +60,6 @@ from loomlog.connectors.storage.run_credentials import RunCredentials
 from loomlog.connectors.storage.state_files import StateFiles
 from loomlog.projections.acts import SqlActReads
 from loomlog.projections.erasures import SqlErasures
-from loomlog.projections.memory_index.reads import MemoryIndex
 from loomlog.projections.tables import EVERY_TENANT
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.ids import fresh_token, partition_key
@@ -70,7 +69,6 @@ from loomlog.services.application.admin.budget_limits import BudgetLimits
 from loomlog.services.application.admin.entity_references import EntityContent
 from loomlog.services.application.admin.erasure import SubjectErasure
 from loomlog.services.application.admin.erasure_receipts import ErasureReceipts
-from loomlog.services.application.admin.memory_erasure import MemoryContent
 from loomlog.services.application.admin.pauses import Pauses
 from loomlog.services.application.admin.probes import ProviderProbes
 from loomlog.services.application.admin.repair import AggregateRepair
@@ -130,9 +128,9 @@ from loomlog.services.families.hook.services import HookOptions
 from loomlog.services.families.identity.credential_removal import CredentialRemoval
 from loomlog.services.families.identity.directory import Directory
 from loomlog.services.families.installation import InstallationCommands
-from loomlog.services.families.memory.handlers import RunTimes
-from loomlog.services.families.memory.services import MemoryServices
 from loomlog.services.families.opening import FamilyContext, open_families
+from loomlog.services.families.ports.embedder_state import EmbedderState
+from loomlog.services.families.ports.run_times import RunTimes
 from loomlog.services.families.registry import all_families
 from loomlog.services.families.webhook.ingress import IngressLog, WebhookServices
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
@@ -385,7 +383,6 @@ class Application:
         self.directory = authenticator.directory = context.get(Directory)
         self.quotas = Quotas(self.directory, projection.count_active)
         self.definitions = Definitions(context.get(DefinitionTable))
-        self._memory = context.get(MemoryServices)
         self.mcp_logins = context.get(McpLogins)
         self._channels = context.get(ChannelServices)
         self.channel_streams = ChannelStreams(self._channels.operations, keepalive_s=keepalive_s)
@@ -404,7 +401,7 @@ class Application:
             new_token=repeatable(new_token, "webhook"),
         )
         self.run_states = RunStates(sources)
-        self.memory_changes = MemoryChanges(change_feed, embedder=self._embedder_state, keepalive_s=keepalive_s)
+        self.memory_changes = MemoryChanges(change_feed, embedder=context.get(EmbedderState), keepalive_s=keepalive_s)
         self.interrupts = InterruptActions(sources, self.queries, self.control)
         self.compactions = SessionCompactions(
             self.runs,
@@ -420,13 +417,7 @@ class Application:
             self.control,
             fresh_token=repeatable(new_token, "erasure"),
             entities=EntityContent(entities, ranges, codec),
-            memory=MemoryContent(
-                entity_commands,
-                entity_reads,
-                context.find(MemoryIndex),
-                end_offset=partial(ranges.end_offset, entity_reads.topic),
-                clock_ms=clock_ms,
-            ),
+            erasers=[one for opened in self._families for one in opened.erasers],
             rows=None if erasures is None else RowErasure(entity_commands, erasures, blobs, clock_ms=clock_ms),
             receipts=ErasureReceipts(installation_key),
             credentials=context.get(CredentialRemoval),
@@ -552,9 +543,6 @@ class Application:
     def event_webhooks(self) -> EventWebhooks | None:
         """Events that are sent to others; None without an installation key."""
         return self._event_webhooks
-
-    def _embedder_state(self) -> Mapping[str, Any]:
-        return self._memory.embedder_state()
 
     def _positions_of_start(self, tenant: str, agent: str, user_id: str) -> tuple[str, ...]:
         """Return what the owner of a run must have read of entities, because this process has."""
