@@ -60,7 +60,6 @@ from loomlog.connectors.storage.run_credentials import RunCredentials
 from loomlog.connectors.storage.state_files import StateFiles
 from loomlog.projections.acts import SqlActReads
 from loomlog.projections.erasures import SqlErasures
-from loomlog.projections.memory_index.reads import MemoryIndex
 from loomlog.projections.tables import EVERY_TENANT
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.ids import fresh_token, partition_key
@@ -69,7 +68,6 @@ from loomlog.services.application.acts import ActLog
 from loomlog.services.application.admin.entity_references import EntityContent
 from loomlog.services.application.admin.erasure import SubjectErasure
 from loomlog.services.application.admin.erasure_receipts import ErasureReceipts
-from loomlog.services.application.admin.memory_erasure import ENTRIES, MemoryContent
 from loomlog.services.application.admin.probes import ProviderProbes
 from loomlog.services.application.admin.repair import AggregateRepair
 from loomlog.services.application.authentication import Authenticator
@@ -125,16 +123,17 @@ from loomlog.services.families.definition.services import RunSources
 from loomlog.services.families.definition.table import DefinitionTable
 from loomlog.services.families.hook.services import HookOptions
 from loomlog.services.families.installation import InstallationCommands
-from loomlog.services.families.memory.handlers import RunTimes
-from loomlog.services.families.memory.services import MemoryServices
 from loomlog.services.families.opening import FamilyContext, open_families
 from loomlog.services.families.ports.callers import CallerDirectory
 from loomlog.services.families.ports.command_ids import CommandIds
+from loomlog.services.families.ports.content_erasure import counts_of_clients
 from loomlog.services.families.ports.credential_erasure import CredentialErasure
+from loomlog.services.families.ports.embedder_state import EmbedderState
 from loomlog.services.families.ports.quotas import CallerQuotas
 from loomlog.services.families.ports.recorded_spending import RecordedSpending
 from loomlog.services.families.ports.row_erasure import RowErasure
 from loomlog.services.families.ports.run_reads import RunReads
+from loomlog.services.families.ports.run_times import RunTimes
 from loomlog.services.families.ports.spending_limits import SpendingLimits
 from loomlog.services.families.ports.users import UserSources
 from loomlog.services.families.ports.wide_pauses import StatedPauses
@@ -362,7 +361,6 @@ class Application:
         self.limits = context.get(SpendingLimits)
         self.wide_pauses = context.get(StatedPauses)
         self.definitions = Definitions(context.get(DefinitionTable))
-        self._memory = context.get(MemoryServices)
         self.mcp_logins = context.get(McpLogins)
         self._channels = context.get(ChannelServices)
         self.channel_streams = ChannelStreams(self._channels.operations, keepalive_s=keepalive_s)
@@ -402,7 +400,7 @@ class Application:
             ranges=ranges,
         )
         self.run_states = RunStates(sources)
-        self.memory_changes = MemoryChanges(change_feed, embedder=self._embedder_state, keepalive_s=keepalive_s)
+        self.memory_changes = MemoryChanges(change_feed, embedder=context.get(EmbedderState), keepalive_s=keepalive_s)
         self.interrupts = InterruptActions(sources, self.queries, self.control)
         self.compactions = SessionCompactions(
             self.runs,
@@ -418,13 +416,7 @@ class Application:
             self.control,
             fresh_token=repeatable(new_token, "erasure"),
             entities=EntityContent(entities, ranges, codec),
-            memory=MemoryContent(
-                entity_commands,
-                entity_reads,
-                context.find(MemoryIndex),
-                end_offset=partial(ranges.end_offset, entity_reads.topic),
-                clock_ms=clock_ms,
-            ),
+            erasers=[one for opened in self._families for one in opened.erasers],
             rows=context.find(RowErasure),
             receipts=ErasureReceipts(installation_key),
             credentials=context.get(CredentialErasure),
@@ -551,9 +543,6 @@ class Application:
         """Events that are sent to others; None without an installation key."""
         return self._event_webhooks
 
-    def _embedder_state(self) -> Mapping[str, Any]:
-        return self._memory.embedder_state()
-
     def _positions_of_start(self, tenant: str, agent: str, user_id: str) -> tuple[str, ...]:
         """Return what the owner of a run must have read of entities, because this process has."""
         replicated = (self._replicas.position(one) for of_starts in self._of_starts for one in of_starts(tenant))
@@ -561,8 +550,8 @@ class Application:
         return (*(one for one in replicated if one), *written)
 
     async def _count_memory(self, tenant: str, subject: str) -> tuple[Mapping[str, int], Sequence[str]]:
-        findings = await self.erasure.memory_of(tenant, subject)
-        return ({}, ()) if findings is None else ({"user_scope_rows": findings.counts.get(ENTRIES, 0)}, findings.errors)
+        findings = await self.erasure.content_of(tenant, subject)
+        return {"user_scope_rows": counts_of_clients(findings).get("memory_rows", 0)}, findings.errors
 
     async def _started_at_ms(self, tenant: str, run_id: str) -> int | None:
         row = await self.projection.run(tenant, run_id)

@@ -35,6 +35,7 @@ from loomlog.services.core.operations import Handlers
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.families.entity_handlers import EntityHandlers
 from loomlog.services.families.operation import Decrypt
+from loomlog.services.families.ports.content_erasure import ContentEraser
 from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
 from loomlog.services.stream.entities.answers import EntityCommands
@@ -194,6 +195,8 @@ class FamilyServices:
     outcomes: Sequence[OutcomeCounts] = ()
     lags: Mapping[str, Callable[[], int]] = field(default_factory=dict)
     """How many records of a topic wait for this process, by the topic's name."""
+    erasers: Sequence[ContentEraser] = ()
+    """Find and remove what it holds of a subject that is erased."""
     admit_run: Callable[[Caller, RunIdentity, str], Awaitable[None]] = _admit
     """Raises Refused where a caller may not start a run of an agent now."""
     start_positions: Callable[[str, str, str], Sequence[str]] = _read_nothing

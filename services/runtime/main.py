@@ -16,6 +16,7 @@ import os
 import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,6 @@ from loomlog.services.families.definition.table import DefinitionTable
 from loomlog.services.families.definition.views import DefinedSkills, RunDefinitions
 from loomlog.services.families.definition.volumes import VolumeOperations
 from loomlog.services.families.mcp.servers import McpServers
-from loomlog.services.families.memory.services import MemoryServices
 from loomlog.services.families.opening import (
     FamilyContext,
     OwnedPartitions,
@@ -56,15 +56,22 @@ from loomlog.services.families.opening import (
 from loomlog.services.families.pause import FAMILY as PAUSE
 from loomlog.services.families.ports.call_budgets import RunBudgets
 from loomlog.services.families.ports.callers import CallerDirectory
+from loomlog.services.families.ports.compactions import DialogueKeeper
 from loomlog.services.families.ports.credentials import CredentialValues
+from loomlog.services.families.ports.isolation import Isolation
+from loomlog.services.families.ports.prompts import DefinitionTextReader, PromptAdditions
+from loomlog.services.families.ports.run_ends import EntryWriter, MessagePublisher
+from loomlog.services.families.ports.startable_agents import StartableAgents
 from loomlog.services.families.ports.wide_pauses import RunPauses
 from loomlog.services.families.process_start import load_for_start
 from loomlog.services.families.registry import all_families, all_operations, all_tools
 from loomlog.services.runtime import topics
 from loomlog.services.runtime.admission.queue import build_admission_queue
+from loomlog.services.runtime.content.definition_texts import DefinitionTexts
 from loomlog.services.runtime.content.encryption import ContentEncryption
 from loomlog.services.runtime.effects import NO_TOOLS, build_effect_handlers
 from loomlog.services.runtime.entity_hosting import host_entities
+from loomlog.services.runtime.models.definition_resolver import can_start
 from loomlog.services.runtime.models.previews import Previews
 from loomlog.services.runtime.resources import RuntimeResources, open_resources
 from loomlog.services.runtime.run.approval_notices import ApprovalNotices
@@ -75,7 +82,6 @@ from loomlog.services.runtime.run.interrupt_responses import InterruptionAnswers
 from loomlog.services.runtime.run.system_channels import SystemChannels
 from loomlog.services.runtime.run_end_setup import open_run_ends
 from loomlog.services.runtime.run_host import StandbyEdges, StandbyReaders, build_run_host
-from loomlog.services.runtime.run_memory import build_run_memory
 from loomlog.services.runtime.settings import MissingRuntimeSetting
 from loomlog.services.runtime.telemetry.exposition import build_exposition, build_waiting_exposition
 from loomlog.services.runtime.telemetry.metrics import RunMetrics
@@ -175,16 +181,26 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
     def is_first() -> bool:
         return term_of(0) >= 0  # the owner of partition 0 sweeps and probes, so exactly one live runtime does
 
+    isolated = isolated_subjects(loaded.configuration)
+
+    def is_isolated(tenant: str, subject: str) -> bool:
+        return (tenant, subject) in isolated or directory.is_isolated(tenant, subject)
+
+    blobs = FileBlobs(loaded.settings.effective_blob_folder)
+    definition_texts = DefinitionTexts(blobs)
     opening = FamilyContext(
         parts=resources.entities.parts,
         commands=resources.entities.parts.client,
         reads=resources.entities.reads,
         codec=codec,
-        blobs=FileBlobs(loaded.settings.effective_blob_folder),
+        blobs=blobs,
         decrypt=encryption.decrypt_json,
         clock_ms=clock_ms,
         keys=resources.keys,
     )
+    opening.provide_as(DefinitionTextReader, definition_texts)
+    opening.provide_as(StartableAgents, partial(can_start, resources.routing.definitions))
+    opening.provide_as(Isolation, is_isolated)
     families, dead_letters = all_families(), _dead_letters(resources)
     opening.provide(
         *read_family_options(loaded, families),
@@ -218,23 +234,13 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
     resources.routing.definitions.approval_policies.of_tenant = lambda tenant: replicas.state(policy_of(tenant))
     resources.credentials.stored = stored = opening.get(CredentialValues)
     resources.routing.definitions.stored = resources.routing.availability.stored = stored
-    isolated, directory = isolated_subjects(loaded.configuration), opening.get(CallerDirectory)
-
-    def is_isolated(tenant: str, subject: str) -> bool:
-        return (tenant, subject) in isolated or directory.is_isolated(tenant, subject)
-
+    directory = opening.get(CallerDirectory)
     operation_tools = build_operation_tools(
         all_tools(),
         all_operations(),
         handlers,
         is_isolated=is_isolated,
         clock_ms=clock_ms,
-    )
-    memory = build_run_memory(
-        opening,
-        agents=resources.routing.definitions,
-        encryption=encryption,
-        is_isolated=is_isolated,
     )
     channels = opening.get(ChannelServices)
     channel_waits = ChannelWaits(
@@ -268,6 +274,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         routing=resources.routing,
         hooks=resources.hooks.runner,
         credentials=resources.credentials,
+        definition_texts=definition_texts,
         extra_tools={
             **(remote_tools.tools if remote_tools is not None else NO_TOOLS),
             **operation_tools,
@@ -276,7 +283,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         definitions=opening.get(RunDefinitions),
         skills=opening.get(DefinedSkills),
         made_volumes=volumes.volumes,
-        compaction_memory=memory.compaction,
+        compaction_memory=opening.get(DialogueKeeper),
         channels=channels.declarations.rows,
         mcp_servers=opening.get(McpServers),
     )
@@ -285,7 +292,6 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
 
     def on_run_ended(tenant: str, facts: RunFacts) -> None:
         ephemeral_volumes.on_run_ended(tenant, facts)
-        memory.run_ends.on_run_ended(tenant, facts)
         for services in opened:
             services.on_run_ended(tenant, facts)
 
@@ -295,11 +301,10 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         resources.entities,
         ended_runs,
         codec,
-        publisher=channels.operations,
-        entries=opening.get(MemoryServices).backends,
+        publisher=opening.get(MessagePublisher),
+        entries=opening.get(EntryWriter),
         tools=HookToolCalls(opening.get(McpServers)),
         encryption=encryption,
-        is_isolated=is_isolated,
         clock_ms=clock_ms,
     )
     context = RunContext(
@@ -319,8 +324,8 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         replicas=replicas,
         admission_queue=admission_queue,
         credentials=resources.credentials,
-        definition_texts=effects.definition_texts,
-        prompt_memory=memory.prompts(effects.definition_texts),
+        definition_texts=definition_texts,
+        prompt_memory=opening.get(PromptAdditions),
         complete_call=effects.complete_call,
         wait_results=channel_waits,
         release_lease=channel_waits.release_lease,
@@ -387,7 +392,6 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
             *(tasks.create_task(work(), name=name) for services in opened for name, work in services.tasks.items()),
             tasks.create_task(ephemeral_volumes.run(is_first), name="ephemeral volumes"),
             tasks.create_task(mcp_discovery.run(is_first), name="tools of MCP servers"),
-            tasks.create_task(memory.run_ends.run(), name="memory of ended runs"),
             tasks.create_task(system_channels.run(), name="channels of the system"),
             tasks.create_task(approval_notices.run(), name="webhooks of approvals"),
             tasks.create_task(run_ends.run(), name="actions at the ends of runs"),

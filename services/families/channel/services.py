@@ -13,10 +13,13 @@ from loomlog.services.families.channel.declarations import ChannelDeclarations, 
 from loomlog.services.families.channel.handlers import ChannelHandlers
 from loomlog.services.families.channel.message_cache import MessageCache
 from loomlog.services.families.channel.operations import ChannelLimits, ChannelOperations
+from loomlog.services.families.channel.run_messages import RunMessages
 from loomlog.services.families.channel.store import ChannelStore
 from loomlog.services.families.definition.operations import DefinitionOperations
 from loomlog.services.families.definition.table import DefinitionTable
-from loomlog.services.families.opening import FamilyContext, FamilyServices
+from loomlog.services.families.opening import FamilyContext, FamilyServices, OwnedPartitions
+from loomlog.services.families.ports.isolation import Isolation
+from loomlog.services.families.ports.run_ends import MessagePublisher
 
 NEEDS = ("definition",)
 
@@ -60,6 +63,8 @@ def open_family(context: FamilyContext) -> FamilyServices:
     store = ChannelStore(context.commands, context.reads, cache, clock_ms=context.clock_ms, decrypt=context.decrypt)
     operations = ChannelOperations(declarations, store, limits=options.limits, clock_ms=context.clock_ms)
     context.provide(ChannelServices(declarations=declarations, declared=declared, operations=operations))
+    if context.find(OwnedPartitions) is not None:
+        context.provide_as(MessagePublisher, RunMessages(operations, context.get(Isolation)))
     handlers = ChannelHandlers(operations, declared, clock_ms=context.clock_ms)
     return FamilyServices(
         handlers=handlers.by_operation(),

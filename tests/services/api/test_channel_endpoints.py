@@ -77,7 +77,7 @@ async def here(tmp_path: Path, process: Process, monkeypatch: pytest.MonkeyPatch
         )
         monkeypatch.setattr(made.world.layer, "_channels", services)
         monkeypatch.setattr(made.world.layer, "dispatch", process.dispatch)
-        monkeypatch.setattr(made.world.layer, "_channel_streams", process.streams)
+        monkeypatch.setattr(made.world.layer, "channel_streams", process.streams)
         yield made
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loomlog.services.families.budget.state_files import export_limits, to_command
 
 from loomlog.connectors.storage.state_files import StateFiles
 from loomlog.schemas.generated.budget_commands import SettleBudget
@@ -17,6 +16,7 @@ from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.services.application.transfer.restore import RestoreResult
 from loomlog.services.application.transfer.state_files import StateFileRequest
 from loomlog.services.families.budget.state import AccountUsage, account_key
+from loomlog.services.families.budget.state_files import export_limits, to_command
 from loomlog.services.families.ports.spending_limits import LimitRequest
 from loomlog.services.stream.archive.state_file import (
     BrokenStateFile,

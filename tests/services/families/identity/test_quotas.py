@@ -3,13 +3,13 @@
 from typing import Any
 
 import pytest
-from loomlog.services.families.identity.quotas import LAG_S, WINDOW_S, Quotas
 
 from loomlog.projections.run_queries import ActiveRuns
 from loomlog.schemas.generated.values import TenantQuota
 from loomlog.services.core.access.decide import Caller, RunIdentity
 from loomlog.services.core.refusals import Refused
 from loomlog.services.families.identity.directory import NO_QUOTA
+from loomlog.services.families.identity.quotas import LAG_S, WINDOW_S, Quotas
 
 ADA = Caller(name="ci", tenant="acme", subject="ada", scopes=frozenset(), token_id="tok_1")
 BOB = Caller(name="bob", tenant="acme", subject="bob", scopes=frozenset())
