@@ -122,8 +122,6 @@ from loomlog.services.core.access.decide import Caller, RunIdentity
 from loomlog.services.core.families import Family
 from loomlog.services.core.mcp_logins import McpLogins
 from loomlog.services.families.budget.accounts import BudgetAccounts
-from loomlog.services.families.channel.access import require_publisher
-from loomlog.services.families.channel.handlers import request_origin
 from loomlog.services.families.channel.services import ChannelServices
 from loomlog.services.families.definition.services import RunSources
 from loomlog.services.families.definition.table import DefinitionTable
@@ -135,6 +133,7 @@ from loomlog.services.families.memory.author import scopes_of_run
 from loomlog.services.families.memory.handlers import RunTimes
 from loomlog.services.families.memory.services import MemoryServices
 from loomlog.services.families.opening import FamilyContext, FamilyServices, open_families
+from loomlog.services.families.ports.publishing import PublishRights
 from loomlog.services.families.registry import all_families
 from loomlog.services.families.webhook.ingress import IngressLog, WebhookServices
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
@@ -366,6 +365,7 @@ class Application:
         self._request_keys = request_keys
         self._definitions: Definitions | None = None
         self._memory: MemoryServices | None = None
+        self._publish_rights: PublishRights | None = None
         self._mcp_logins: McpLogins | None = None
         self._channels: ChannelServices | None = None
         self._channel_streams: ChannelStreams | None = None
@@ -414,6 +414,7 @@ class Application:
                 self.quotas = Quotas(self.directory, projection.count_active)
             self._definitions = Definitions(context.get(DefinitionTable), clock_ms=clock_ms)
             self._memory = context.get(MemoryServices)
+            self._publish_rights = context.find(PublishRights)
             self._mcp_logins = context.find(McpLogins)
             self._channels = context.get(ChannelServices)
             self._channel_streams = ChannelStreams(self._channels.operations, keepalive_s=keepalive_s)
@@ -630,9 +631,8 @@ class Application:
 
     def _require_publisher(self, caller: Caller, channel: str) -> None:
         """Refuse a declared channel to which a request of the caller may not publish."""
-        declared = self._channels.declarations.find(caller.tenant, channel) if self._channels is not None else None
-        if declared is not None:
-            require_publisher(declared, request_origin(is_admin=caller.is_admin))
+        if self._publish_rights is not None:
+            self._publish_rights.require_publisher(caller, channel)
 
     async def _admit_run(self, caller: Caller, who: RunIdentity, agent: str) -> None:
         if self._definitions is not None and not self._definitions.knows(who.tenant, agent):

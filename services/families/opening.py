@@ -29,8 +29,11 @@ from loomlog.connectors.kafka.options import KafkaOptions
 from loomlog.connectors.protocols import Blobs
 from loomlog.connectors.storage.postgres import PostgresOptions, PostgresReader
 from loomlog.schemas.codec import Codec
+from loomlog.schemas.generated.run_events import InterruptionClosed, InterruptionOpened
 from loomlog.services.core.families import Family
 from loomlog.services.core.operations import Handlers
+from loomlog.services.core.run.interrupts.approvals import AskedApproval
+from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.families.entity_handlers import EntityHandlers
 from loomlog.services.families.operation import Decrypt
 from loomlog.services.stream.dead_letters import DeadLetters
@@ -64,6 +67,10 @@ class FamilyContext:
     def provide(self, *services: Any) -> None:
         """Add services that other families take."""
         self.provided.update({type(service): service for service in services})
+
+    def provide_as(self, kind: type[ServiceT], service: ServiceT) -> None:
+        """Add a service under a port, such as those of services/families/ports."""
+        self.provided[kind] = service
 
     def get(self, kind: type[ServiceT]) -> ServiceT:
         """Return the service, or the options, of a type. Raises LookupError when no family provides it."""
@@ -147,6 +154,16 @@ class StartedRuns:
     secret: SecretKey | None
 
 
+def _ignore_question(
+    tenant: str, facts: RunFacts, event: InterruptionOpened | InterruptionClosed, is_repeated: bool
+) -> None:
+    """Do nothing about a question."""
+
+
+def _ignore_approval(tenant: str, facts: RunFacts, asked: AskedApproval, is_repeated: bool) -> None:
+    """Do nothing about a call that waits for people."""
+
+
 async def _close_nothing() -> None:
     """Close what has nothing open."""
 
@@ -173,6 +190,12 @@ class FamilyServices:
     outcomes: Sequence[OutcomeCounts] = ()
     lags: Mapping[str, Callable[[], int]] = field(default_factory=dict)
     """How many records of a topic wait for this process, by the topic's name."""
+    on_question: Callable[[str, RunFacts, InterruptionOpened | InterruptionClosed, bool], None] = _ignore_question
+    """Called with the tenant and the facts of a run, and its question that was opened or closed and is in the log;
+    true: again, after a takeover.
+    """
+    on_approval: Callable[[str, RunFacts, AskedApproval, bool], None] = _ignore_approval
+    """The same, with a call about which a group of people is asked."""
     close: Callable[[], Awaitable[None]] = _close_nothing
 
 

@@ -38,7 +38,6 @@ from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.families import FamilyProblem
 from loomlog.services.families.approvals import policy_of
 from loomlog.services.families.budget.accounts import BudgetAccounts
-from loomlog.services.families.channel.api import TOOL as CHANNEL_TOOL
 from loomlog.services.families.channel.services import ChannelServices
 from loomlog.services.families.definition.services import RunSources
 from loomlog.services.families.definition.table import DefinitionTable
@@ -58,6 +57,9 @@ from loomlog.services.families.opening import (
     read_family_options,
 )
 from loomlog.services.families.pause import FAMILY as PAUSE
+from loomlog.services.families.ports.availability import ProviderAvailability
+from loomlog.services.families.ports.call_waits import CallWaits
+from loomlog.services.families.ports.visible_channels import VisibleChannels
 from loomlog.services.families.process_start import load_for_start
 from loomlog.services.families.registry import all_families, all_operations, all_tools
 from loomlog.services.runtime import topics
@@ -70,12 +72,11 @@ from loomlog.services.runtime.models.budget_reservation import BudgetReservation
 from loomlog.services.runtime.models.previews import Previews
 from loomlog.services.runtime.resources import RuntimeResources, open_resources
 from loomlog.services.runtime.run.approval_notices import ApprovalNotices
-from loomlog.services.runtime.run.channel_waits import ChannelWaits
 from loomlog.services.runtime.run.context import RunContext
 from loomlog.services.runtime.run.family import RunFamily
 from loomlog.services.runtime.run.interrupt_responses import InterruptionAnswers
 from loomlog.services.runtime.run.start_paused import StartPause
-from loomlog.services.runtime.run.system_channels import SystemChannels
+from loomlog.services.runtime.run.wait_answers import WaitAnswers
 from loomlog.services.runtime.run_end_setup import open_run_ends
 from loomlog.services.runtime.run_host import StandbyEdges, StandbyReaders, build_run_host
 from loomlog.services.runtime.run_memory import build_run_memory
@@ -203,6 +204,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         *read_family_options(loaded, families),
         *await connect_families(settings.postgres, settings.installation_secret, families),
         RunSources(runs=resources.judged_runs, ranges=resources.ranges, events_topic=topics.TOPICS.events),
+        ProviderAvailability(table=lambda: resources.routing.global_table.table),
         RunningProcess.of("runtime", loaded.settings.replica_id),
         OwnedPartitions(
             terms=lambda: entities[0].owned_terms(),
@@ -249,23 +251,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         encryption=encryption,
         is_isolated=is_isolated,
     )
-    channels = opening.get(ChannelServices)
-    channel_waits = ChannelWaits(
-        channels.operations,
-        operation_tools[CHANNEL_TOOL.name],
-        is_isolated=is_isolated,
-        clock_ms=clock_ms,
-    )
-    system_channels = SystemChannels(
-        channels.operations,
-        channels.declarations,
-        codec=codec,
-        decrypt=encryption.decrypt_json,
-        availability=lambda: resources.routing.global_table.table,
-        is_active=is_first,
-        clock_ms=clock_ms,
-    )
-    replicas.on_event(PAUSE.name, system_channels.on_pause_event)
+    waits = opening.get(CallWaits)
     approval_notices = ApprovalNotices(opening.commands, clock_ms=clock_ms)
     previews = Previews(codec, appender, topic=topics.DELTAS_TOPIC, partitions=resources.partitions, term_of=term_of)
     effects = build_effect_handlers(
@@ -290,7 +276,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         skills=opening.get(DefinedSkills),
         made_volumes=volumes.volumes,
         compaction_memory=memory.compaction,
-        channels=channels.declarations.rows,
+        channels=opening.get(VisibleChannels).rows,
         mcp_servers=opening.get(McpServers),
     )
     mcp_discovery = McpDiscovery(opening.get(McpServers), now_s=time.monotonic)
@@ -306,7 +292,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         resources.entities,
         ended_runs,
         codec,
-        publisher=channels.operations,
+        publisher=opening.get(ChannelServices).operations,
         entries=opening.get(MemoryServices).backends,
         tools=HookToolCalls(opening.get(McpServers)),
         encryption=encryption,
@@ -333,12 +319,12 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         definition_texts=effects.definition_texts,
         prompt_memory=memory.prompts(effects.definition_texts),
         complete_call=effects.complete_call,
-        wait_results=channel_waits,
-        release_lease=channel_waits.release_lease,
+        wait_results=WaitAnswers(waits, operation_tools, is_isolated=is_isolated),
+        release_lease=waits.release_lease,
         end_actions=run_ends,
         on_run_ended=on_run_ended,
-        on_interruption=system_channels.on_interruption,
-        on_approval=(approval_notices.on_asked, system_channels.on_asked),
+        on_interruption=[services.on_question for services in opened],
+        on_approval=[approval_notices.on_asked, *(services.on_approval for services in opened)],
     )
     entities = host_entities(
         resources.entities,
@@ -400,7 +386,6 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
             tasks.create_task(ephemeral_volumes.run(is_first), name="ephemeral volumes"),
             tasks.create_task(mcp_discovery.run(is_first), name="tools of MCP servers"),
             tasks.create_task(memory.run_ends.run(), name="memory of ended runs"),
-            tasks.create_task(system_channels.run(), name="channels of the system"),
             tasks.create_task(approval_notices.run(), name="webhooks of approvals"),
             tasks.create_task(run_ends.run(), name="actions at the ends of runs"),
             *resources.routing.start_tasks(tasks, is_active_prober=is_first),
