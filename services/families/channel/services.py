@@ -4,7 +4,7 @@ Before: services/families/opening.py. After: handlers.py, operations.py.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from loomlog.connectors.configuration.load import ProcessConfiguration
 from loomlog.services.families.channel.call_waits import ChannelWaits
@@ -71,9 +71,14 @@ def open_family(context: FamilyContext) -> FamilyServices:
     context.provide_as(CallWaits, ChannelWaits(operations, clock_ms=context.clock_ms))
     handlers = ChannelHandlers(operations, declared, clock_ms=context.clock_ms)
     context.provide_as(PublishRights, handlers)
+    services = FamilyServices(
+        handlers=handlers.by_operation(),
+        start_positions=lambda tenant, agent, user_id: declared.written_positions(tenant),
+        close=operations.close,
+    )
     owned = context.find(OwnedPartitions)
     if owned is None:
-        return FamilyServices(handlers=handlers.by_operation(), close=operations.close)
+        return services
     system = SystemChannels(
         operations,
         declarations,
@@ -84,10 +89,9 @@ def open_family(context: FamilyContext) -> FamilyServices:
         clock_ms=context.clock_ms,
     )
     context.parts.replicas.on_event(PAUSE.name, system.on_pause_event)
-    return FamilyServices(
-        handlers=handlers.by_operation(),
+    return replace(
+        services,
         tasks={"channels of the system": system.run},
         on_question=system.on_question,
         on_approval=system.on_asked,
-        close=operations.close,
     )

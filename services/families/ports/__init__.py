@@ -1,8 +1,7 @@
-"""What processes need of families, and families of processes, named after what is wanted and not after who gives it.
+"""What shells need of families, and families of shells: protocols and values, named after what is needed.
 
-A module for each need: a protocol, or a record of functions. A family gives its implementation when it is opened
-(FamilyContext.provide_as), or as a field of FamilyServices where several families each give one. What a family needs of
-its process, the process provides under the port's type before families are opened.
+A family provides what it has under the type of the port (FamilyContext.provide_as), and so does a process what it has;
+neither names the other.
 
-Before: services/families/opening.py. After: services/api, services/application, services/runtime.
+Before: services/families/opening.py. After: the modules that ask for them.
 """

@@ -73,7 +73,7 @@ async def here(tmp_path: Path, process: Process, monkeypatch: pytest.MonkeyPatch
     async with served(tmp_path) as made:
         monkeypatch.setattr(made.world.layer, "_publish_rights", process.handlers)
         monkeypatch.setattr(made.world.layer, "dispatch", process.dispatch)
-        monkeypatch.setattr(made.world.layer, "_channel_streams", process.streams)
+        monkeypatch.setattr(made.world.layer, "channel_streams", process.streams)
         yield made
 
 
