@@ -81,7 +81,7 @@ from loomlog.services.application.channel_streams import ChannelStreams
 from loomlog.services.application.clients.connections import ClientConnections, ClientLimits
 from loomlog.services.application.command_publisher import CommandPublisher
 from loomlog.services.application.content import ContentAccess
-from loomlog.services.application.definition_runs import DefinitionRuns, ReadModelRuns
+from loomlog.services.application.definition_runs import DefinitionRuns
 from loomlog.services.application.definitions import Definitions
 from loomlog.services.application.dispatch import Dispatch
 from loomlog.services.application.errors import key_reused
@@ -125,7 +125,6 @@ from loomlog.services.families.budget.accounts import BudgetAccounts
 from loomlog.services.families.channel.access import require_publisher
 from loomlog.services.families.channel.handlers import request_origin
 from loomlog.services.families.channel.services import ChannelServices
-from loomlog.services.families.definition.services import RunSources
 from loomlog.services.families.definition.table import DefinitionTable
 from loomlog.services.families.hook.services import HookOptions
 from loomlog.services.families.identity.credential_removal import CredentialRemoval
@@ -135,6 +134,7 @@ from loomlog.services.families.memory.author import scopes_of_run
 from loomlog.services.families.memory.handlers import RunTimes
 from loomlog.services.families.memory.services import MemoryServices
 from loomlog.services.families.opening import FamilyContext, FamilyServices, open_families
+from loomlog.services.families.ports.run_sources import RunSources
 from loomlog.services.families.registry import all_families
 from loomlog.services.families.webhook.ingress import IngressLog, WebhookServices
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
@@ -400,7 +400,7 @@ class Application:
                 ranges=ranges,
                 read_positions=lambda tenant, agent: self._positions_of_start(tenant, agent, ""),
             )
-            runs = RunSources(runs=ReadModelRuns(projection), ranges=ranges, events_topic=topics.events)
+            runs = RunSources(find=projection.run, ranges=ranges, events_topic=topics.events)
             hooks = HookOptions(installation_key=installation_key)
             context.provide(*family_options, runs, ingress, commands, hooks, RunTimes(self._started_at_ms))
             memory_index = context.find(MemoryIndex)

@@ -16,6 +16,7 @@ import os
 import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from loomlog.connectors.process.hardening import disable_process_dumping
 from loomlog.connectors.process.liveness_sockets import request_handover, wait_for_disconnect
 from loomlog.connectors.storage.blobs import FileBlobs
 from loomlog.connectors.tools.remote_calls import RESULTS_TOPIC
+from loomlog.projections.run_queries import run_by_id
 from loomlog.schemas.ids import fresh_token
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.families import FamilyProblem
@@ -40,7 +42,6 @@ from loomlog.services.families.approvals import policy_of
 from loomlog.services.families.budget.accounts import BudgetAccounts
 from loomlog.services.families.channel.api import TOOL as CHANNEL_TOOL
 from loomlog.services.families.channel.services import ChannelServices
-from loomlog.services.families.definition.services import RunSources
 from loomlog.services.families.definition.table import DefinitionTable
 from loomlog.services.families.definition.views import DefinedSkills, RunDefinitions
 from loomlog.services.families.definition.volumes import VolumeOperations
@@ -58,6 +59,7 @@ from loomlog.services.families.opening import (
     read_family_options,
 )
 from loomlog.services.families.pause import FAMILY as PAUSE
+from loomlog.services.families.ports.run_sources import RunSources
 from loomlog.services.families.process_start import load_for_start
 from loomlog.services.families.registry import all_families, all_operations, all_tools
 from loomlog.services.runtime import topics
@@ -202,7 +204,9 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
     opening.provide(
         *read_family_options(loaded, families),
         *await connect_families(settings.postgres, settings.installation_secret, families),
-        RunSources(runs=resources.judged_runs, ranges=resources.ranges, events_topic=topics.TOPICS.events),
+        RunSources(
+            find=partial(run_by_id, resources.run_rows), ranges=resources.ranges, events_topic=topics.TOPICS.events
+        ),
         RunningProcess.of("runtime", loaded.settings.replica_id),
         OwnedPartitions(
             terms=lambda: entities[0].owned_terms(),

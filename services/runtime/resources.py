@@ -31,7 +31,6 @@ from loomlog.connectors.storage.postgres import PostgresReader, open_reader
 from loomlog.projections.engine.builds import PREFIX
 from loomlog.schemas.codec import Codec
 from loomlog.services.core.families import CHANNEL_SET, ENTITY_SET
-from loomlog.services.families.definition.evaluations import JudgedRuns
 from loomlog.services.families.entity_folds import entity_seals
 from loomlog.services.families.hook import HOOKS
 from loomlog.services.runtime import topics
@@ -39,7 +38,7 @@ from loomlog.services.runtime.clock import CheckedClock
 from loomlog.services.runtime.content.run_credentials import Credentials
 from loomlog.services.runtime.entity_hosting import EntityResources, open_entities
 from loomlog.services.runtime.models.routing import Routing
-from loomlog.services.runtime.run.projected_index import ProjectedIndex, ProjectedRuns
+from loomlog.services.runtime.run.projected_index import ProjectedIndex
 from loomlog.services.runtime.run.run_index import RunIndex
 from loomlog.services.runtime.settings import RuntimeSettings, build_runtime_settings
 from loomlog.services.runtime.standby_setup import StandbyResources, open_readers, open_standby
@@ -70,7 +69,6 @@ class RuntimeResources:
     tables: GlobalTables
     group: KafkaGroup
     index: RunIndex
-    judged_runs: JudgedRuns
     run_rows: PostgresReader
     """Reads the read models of runs."""
     partitions: int
@@ -196,7 +194,6 @@ async def open_resources(loaded: ProcessConfiguration) -> AsyncIterator[RuntimeR
             tables=tables,
             group=group,
             index=index,
-            judged_runs=ProjectedRuns(reader),
             run_rows=reader,
             partitions=partitions,
             keys=keys,

@@ -13,7 +13,7 @@ from loomlog.connectors.protocols import LogRanges
 from loomlog.schemas.codec import Undecodable, read_envelope
 from loomlog.schemas.position import Position
 from loomlog.services.core.refusals import Refused
-from loomlog.services.families.definition.evaluations import RUN_WAIT_S, Evaluations, JudgedRuns
+from loomlog.services.families.definition.evaluations import RUN_WAIT_S, Evaluations
 from loomlog.services.families.definition.files import configured_definitions
 from loomlog.services.families.definition.handlers import RETRY_S, DefinitionHandlers
 from loomlog.services.families.definition.history import DefinitionHistory
@@ -25,6 +25,7 @@ from loomlog.services.families.definition.views import DefinedSkills, RunDefinit
 from loomlog.services.families.definition.volume_table import VolumeTable
 from loomlog.services.families.definition.volumes import VolumeOperations
 from loomlog.services.families.opening import FamilyContext, FamilyServices, RunningProcess
+from loomlog.services.families.ports.run_sources import RunSources
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,15 +51,6 @@ def read_options(loaded: ProcessConfiguration) -> DefinitionOptions:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunSources:
-    """What a process reads of runs, for judgements of them and for the times of their events."""
-
-    runs: JudgedRuns
-    ranges: LogRanges
-    events_topic: str
-
-
 def open_family(context: FamilyContext) -> FamilyServices:
     """Open definitions over the lines that this process reads."""
     options, sources = context.options(DefinitionOptions), context.get(RunSources)
@@ -68,7 +60,7 @@ def open_family(context: FamilyContext) -> FamilyServices:
         context.commands, replicas, table, blobs=context.blobs, hosts=options.hosts, secrets=options.secrets
     )
     evaluations = Evaluations(
-        context.commands, table, reads, sources.runs, decrypt=context.decrypt, run_wait_s=options.run_wait_s
+        context.commands, table, reads, sources.find, decrypt=context.decrypt, run_wait_s=options.run_wait_s
     )
     volumes = VolumeOperations(operations, VolumeTable(table, replicas))
     times = RecordTimes(sources.ranges, (reads.topic, sources.events_topic))
