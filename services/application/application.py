@@ -126,7 +126,6 @@ from loomlog.services.families.channel.access import require_publisher
 from loomlog.services.families.channel.handlers import request_origin
 from loomlog.services.families.channel.services import ChannelServices
 from loomlog.services.families.definition.table import DefinitionTable
-from loomlog.services.families.hook.services import HookOptions
 from loomlog.services.families.identity.credential_removal import CredentialRemoval
 from loomlog.services.families.identity.directory import Directory
 from loomlog.services.families.installation import InstallationCommands
@@ -401,8 +400,7 @@ class Application:
                 read_positions=lambda tenant, agent: self._positions_of_start(tenant, agent, ""),
             )
             runs = RunSources(find=projection.run, ranges=ranges, events_topic=topics.events)
-            hooks = HookOptions(installation_key=installation_key)
-            context.provide(*family_options, runs, ingress, commands, hooks, RunTimes(self._started_at_ms))
+            context.provide(*family_options, runs, ingress, commands, RunTimes(self._started_at_ms))
             memory_index = context.find(MemoryIndex)
             if act_reads is not None:
                 context.provide(act_reads)

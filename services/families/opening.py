@@ -65,6 +65,10 @@ class FamilyContext:
         """Add services that other families take."""
         self.provided.update({type(service): service for service in services})
 
+    def provide_as(self, kind: type[ServiceT], service: ServiceT) -> None:
+        """Add a service under the port that those who take it ask for."""
+        self.provided[kind] = service
+
     def get(self, kind: type[ServiceT]) -> ServiceT:
         """Return the service, or the options, of a type. Raises LookupError when no family provides it."""
         if kind not in self.provided:

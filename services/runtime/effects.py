@@ -28,6 +28,7 @@ from loomlog.services.core.run.react import CallModel, CallTool, Effect, Reconci
 from loomlog.services.core.run.state import AwaitingModel, AwaitingTools, Compacting, State
 from loomlog.services.families.consolidation.decide import CONSOLIDATOR
 from loomlog.services.families.mcp.servers import McpServers
+from loomlog.services.families.ports.tool_hooks import ToolHooks
 from loomlog.services.runtime.clock import clock_ms
 from loomlog.services.runtime.content.encryption import ContentEncryption
 from loomlog.services.runtime.content.redaction import Redaction
@@ -43,7 +44,6 @@ from loomlog.services.runtime.run.compaction_memory import CompactionMemory
 from loomlog.services.runtime.settings import RuntimeSettings
 from loomlog.services.runtime.telemetry.tracing import Tracing
 from loomlog.services.runtime.tools.client_tools import ClientTools
-from loomlog.services.runtime.tools.hooks import HookRunner
 from loomlog.services.runtime.tools.mcp_tools import McpTools
 from loomlog.services.runtime.tools.tool_calls import ToolCalls
 from loomlog.services.runtime.tools.tool_context import MadeVolumes
@@ -180,7 +180,7 @@ def build_effect_handlers(
     encryption: ContentEncryption,
     budgets: CallBudgets | None = None,
     routing: Routing,
-    hooks: HookRunner,
+    hooks: ToolHooks,
     credentials: Credentials,
     clock_ms: Callable[[], int] = clock_ms,
     extra_tools: Mapping[str, Tool] = NO_TOOLS,

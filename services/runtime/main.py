@@ -60,6 +60,7 @@ from loomlog.services.families.opening import (
 )
 from loomlog.services.families.pause import FAMILY as PAUSE
 from loomlog.services.families.ports.run_sources import RunSources
+from loomlog.services.families.ports.tool_hooks import ToolHooks
 from loomlog.services.families.process_start import load_for_start
 from loomlog.services.families.registry import all_families, all_operations, all_tools
 from loomlog.services.runtime import topics
@@ -283,7 +284,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         encryption=encryption,
         budgets=budgets,
         routing=resources.routing,
-        hooks=resources.hooks.runner,
+        hooks=opening.get(ToolHooks),
         credentials=resources.credentials,
         extra_tools={
             **(remote_tools.tools if remote_tools is not None else NO_TOOLS),
