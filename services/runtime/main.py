@@ -15,7 +15,6 @@ import logging
 import os
 import signal
 import sys
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -47,7 +46,6 @@ from loomlog.services.families.definition.views import DefinedSkills, RunDefinit
 from loomlog.services.families.definition.volumes import VolumeOperations
 from loomlog.services.families.identity.credentials import CredentialReader
 from loomlog.services.families.identity.directory import Directory
-from loomlog.services.families.mcp.servers import McpServers
 from loomlog.services.families.memory.services import MemoryServices
 from loomlog.services.families.opening import (
     FamilyContext,
@@ -59,7 +57,9 @@ from loomlog.services.families.opening import (
     read_family_options,
 )
 from loomlog.services.families.pause import FAMILY as PAUSE
+from loomlog.services.families.ports.end_calls import ToolCaller
 from loomlog.services.families.ports.run_sources import RunSources
+from loomlog.services.families.ports.tenant_tools import ToolsOfTenants
 from loomlog.services.families.ports.tool_hooks import ToolHooks
 from loomlog.services.families.process_start import load_for_start
 from loomlog.services.families.registry import all_families, all_operations, all_tools
@@ -88,8 +88,6 @@ from loomlog.services.runtime.telemetry.metrics import RunMetrics
 from loomlog.services.runtime.telemetry.metrics_server import ADDRESS, bind_socket, serve
 from loomlog.services.runtime.telemetry.run_summaries import RunSummaries
 from loomlog.services.runtime.tools.ephemeral_volumes import EphemeralVolumes
-from loomlog.services.runtime.tools.mcp_discovery import McpDiscovery
-from loomlog.services.runtime.tools.mcp_tools import HookToolCalls
 from loomlog.services.runtime.tools.operation_tools import build_operation_tools
 from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.encryption.content_fields import dead_letter_value
@@ -296,9 +294,8 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         made_volumes=volumes.volumes,
         compaction_memory=memory.compaction,
         channels=channels.declarations.rows,
-        mcp_servers=opening.get(McpServers),
+        tenant_tools=opening.get(ToolsOfTenants),
     )
-    mcp_discovery = McpDiscovery(opening.get(McpServers), now_s=time.monotonic)
     admission_queue = build_admission_queue(loaded)
 
     def on_run_ended(tenant: str, facts: RunFacts) -> None:
@@ -313,7 +310,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         codec,
         publisher=channels.operations,
         entries=opening.get(MemoryServices).backends,
-        tools=HookToolCalls(opening.get(McpServers)),
+        tools=opening.get(ToolCaller),
         encryption=encryption,
         is_isolated=is_isolated,
         clock_ms=clock_ms,
@@ -403,7 +400,6 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
             *resources.client_tools.start_tasks(tasks),
             *(tasks.create_task(work(), name=name) for services in opened for name, work in services.tasks.items()),
             tasks.create_task(ephemeral_volumes.run(is_first), name="ephemeral volumes"),
-            tasks.create_task(mcp_discovery.run(is_first), name="tools of MCP servers"),
             tasks.create_task(memory.run_ends.run(), name="memory of ended runs"),
             tasks.create_task(system_channels.run(), name="channels of the system"),
             tasks.create_task(approval_notices.run(), name="webhooks of approvals"),

@@ -30,11 +30,10 @@ from loomlog.connectors.definitions.triggers import read_hook
 from loomlog.connectors.errors import ConnectorError, Permanent
 from loomlog.connectors.mcp.peer import NotSent
 from loomlog.connectors.mcp.tool_list import visible_name
-from loomlog.connectors.protocols import Blobs, ToolResult
+from loomlog.connectors.protocols import Blobs
 from loomlog.schemas.approval_policy import ALLOW, ASK
 from loomlog.schemas.generated.callback_commands import RequestCallback
 from loomlog.schemas.generated.values import CommandEnvelope, ToolCall
-from loomlog.schemas.records import Value
 from loomlog.services.core.approvals.tree_totals import resolve_verdicts
 from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.core.run.interrupts.tree_counts import tree_totals
@@ -46,6 +45,7 @@ from loomlog.services.families.channel.api import ChannelPublish
 from loomlog.services.families.channel.caller import ChannelCaller, Origin
 from loomlog.services.families.memory.api import MemorySet
 from loomlog.services.families.memory.author import AGENT, TENANT, TENANT_SCOPE_ID, USER, Author, Scope
+from loomlog.services.families.ports.end_calls import EndCall, ToolCaller
 from loomlog.services.runtime.content.definition_texts import DefinitionTexts
 from loomlog.services.runtime.content.encryption import PLAINTEXT, ContentEncryption
 from loomlog.services.runtime.run.memory_author import author_of_run
@@ -80,26 +80,6 @@ class Entries(Protocol):
 
     async def set(self, asked: MemorySet, author: Author, scope: Scope) -> Any:
         """Set a key. Raises Refused, Unavailable."""
-        ...
-
-
-class HookCall(Value, frozen=True, kw_only=True):
-    """A call of a tool after the end of a run."""
-
-    tenant: str
-    root_run_id: str
-    idempotency_key: str
-    server: str
-    tool: str
-    user_id: str = ""
-    agent: str = ""
-
-
-class ToolCaller(Protocol):
-    """Calls tools of MCP servers (services/runtime/tools/mcp_tools.py)."""
-
-    async def call(self, call: HookCall, arguments: Any) -> ToolResult:
-        """Return the result. Raises ConnectorError; NotSent when nothing was done."""
         ...
 
 
@@ -280,7 +260,7 @@ class RunEndHooks:
     ) -> None:
         """Call a tool once; again only when nothing was sent, or after a take-over, with the same idempotency key."""
         await self._require_allowed(visible_name(hook.server, hook.tool), arguments, end, facts)
-        context = HookCall(
+        context = EndCall(
             tenant=end.tenant,
             root_run_id=root_of(facts),
             idempotency_key=command_id,

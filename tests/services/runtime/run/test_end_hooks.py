@@ -24,7 +24,8 @@ from loomlog.services.families.channel.api import ChannelPublish
 from loomlog.services.families.channel.caller import ChannelCaller, Origin
 from loomlog.services.families.memory.api import MemorySet
 from loomlog.services.families.memory.author import Author, Scope
-from loomlog.services.runtime.run.end_hooks import BACKEND_TRIES_MS, TEXT_BYTES_MAX, HookCall, RunEndHooks
+from loomlog.services.families.ports.end_calls import EndCall
+from loomlog.services.runtime.run.end_hooks import BACKEND_TRIES_MS, TEXT_BYTES_MAX, RunEndHooks
 from loomlog.services.runtime.run.run_end_actions import RunEnd
 from tests.services.core.run.given import begun
 from tests.services.entities import NOW_MS, UNANSWERED, MemoryEntities
@@ -41,7 +42,7 @@ class Here:
         self.published: list[tuple[Mapping[str, Any], ChannelCaller]] = []
         self.entries: list[tuple[MemorySet, Author, Scope]] = []
         self.error: Exception | None = None
-        self.calls: list[tuple[HookCall, Any]] = []
+        self.calls: list[tuple[EndCall, Any]] = []
         self.result = ToolResult(text="noted")
         self.blobs = MemoryBlobs()
         self.isolated: set[str] = set()
@@ -59,7 +60,7 @@ class Here:
         messages = (*facts.messages, Message(role="assistant", blocks=(TextBlock(text="the answer"),)))
         self.facts = replace(facts, run_id="r_1", agent_id="a_1", subject="app", user_id="ada", messages=messages)
 
-    async def call(self, call: HookCall, arguments: Any) -> ToolResult:
+    async def call(self, call: EndCall, arguments: Any) -> ToolResult:
         self.calls.append((call, arguments))
         if self.error is not None:
             raise self.error
