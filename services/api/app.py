@@ -231,7 +231,7 @@ def _build_endpoint(service: Service, route: Route) -> RequestHandler:
 def _admit_call(service: Service, caller: Caller) -> None:
     """Count a request against the quotas. Raises Refused(tenant_quota_exhausted)."""
     application = service.current_application
-    if application is not None and application.quotas is not None:
+    if application is not None:
         application.quotas.admit_call(caller)
 
 

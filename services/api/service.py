@@ -132,11 +132,7 @@ class Service:
     def _take_stream(self, caller: Caller) -> Callable[[], None]:
         """Count an open stream against the quotas of its caller. Raises Refused(tenant_quota_exhausted)."""
         application = self.current_application
-        return (
-            no_quota(caller)
-            if application is None or application.quotas is None
-            else application.quotas.take_stream(caller)
-        )
+        return no_quota(caller) if application is None else application.quotas.take_stream(caller)
 
     @property
     def application(self) -> Application:

@@ -65,7 +65,6 @@ from loomlog.projections.tables import EVERY_TENANT
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.ids import fresh_token, partition_key
 from loomlog.services.application import limits
-from loomlog.services.application.absence import AbsenceCheck
 from loomlog.services.application.acts import ActLog
 from loomlog.services.application.admin.budget_limits import BudgetLimits
 from loomlog.services.application.admin.entity_references import EntityContent
@@ -93,7 +92,7 @@ from loomlog.services.application.log.browser import LogBrowser
 from loomlog.services.application.log.dead_letters import DeadLetters, OpenLetters
 from loomlog.services.application.log.projection_problems import ProjectionProblems
 from loomlog.services.application.log.verifier import LogSources, LogVerifier
-from loomlog.services.application.memory_changes import NO_EMBEDDER, ChangeFeed, MemoryChanges
+from loomlog.services.application.memory_changes import ChangeFeed, MemoryChanges
 from loomlog.services.application.operations.handlers import application_handlers
 from loomlog.services.application.queries.audit_log import AuditLog
 from loomlog.services.application.queries.partitions import FollowedTopic, Partitions
@@ -129,14 +128,14 @@ from loomlog.services.families.definition.table import DefinitionTable
 from loomlog.services.families.identity.credential_removal import CredentialRemoval
 from loomlog.services.families.identity.directory import Directory
 from loomlog.services.families.installation import InstallationCommands
-from loomlog.services.families.memory.author import scopes_of_run
 from loomlog.services.families.memory.handlers import RunTimes
 from loomlog.services.families.memory.services import MemoryServices
-from loomlog.services.families.opening import FamilyContext, FamilyServices, open_families
+from loomlog.services.families.opening import FamilyContext, open_families
 from loomlog.services.families.ports.run_sources import RunSources
 from loomlog.services.families.registry import all_families
 from loomlog.services.families.webhook.ingress import IngressLog, WebhookServices
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
+from loomlog.services.stream.entities.absence import AbsenceCheck
 from loomlog.services.stream.entities.answers import EntityCommands
 from loomlog.services.stream.entities.hosting import EntityParts
 from loomlog.services.stream.entities.reads import EntityReads
@@ -209,6 +208,9 @@ class Application:
         codec: Codec,
         keepalive_s: float,
         entities: EntityParts,
+        entity_commands: EntityCommands,
+        entity_reads: EntityReads,
+        reads_beside: Sequence[EntityReads] = (),
         state_files: StateFiles | None = None,
         topics: ApplicationTopics = TOPICS,
         clock_ms: Callable[[], int] = clock_ms,
@@ -224,9 +226,6 @@ class Application:
         installation_key: SecretKey | None = None,
         credentials: RunCredentials | None = None,
         client_limits: ClientLimits | None = None,
-        entity_commands: EntityCommands | None = None,
-        entity_reads: EntityReads | None = None,
-        reads_beside: Sequence[EntityReads] = (),
         families: Sequence[Family[Any, Any, Any]] | None = None,
         family_options: Sequence[Any] = (),
         secrets: SecretRegistry = NO_SECRETS,
@@ -242,16 +241,14 @@ class Application:
         currency: str = DEFAULT_CURRENCY,
     ) -> None:
         """`families` None: those of the registry. `family_options`: what the configuration says of families, such as a
-        ChannelOptions. `entity_commands` and `entity_reads` None: no transport offers families; `reads_beside`: of the
-        further topic sets, for positions in their topics. `keys` None: content is not encrypted. `installation_key`
-        None: callbacks are not signed. `subscription_rows` None: no events are sent to others; `private_hosts`: private
-        addresses to which they may be. `credentials` None: requests with credentials are refused. `change_feed` None:
-        it is off. `log_access` None: no transport offers all topics. `entity_tables`: the rows that health is told of;
-        these and `run_tables` have the problems of projections. `act_reads` None: no acts are listed.
-        `erasures` None: an erasure leaves rows. `currency`: of prices.
+        ChannelOptions. `reads_beside`: of the further topic sets, for positions in their topics. `keys` None: content
+        is not encrypted. `installation_key` None: callbacks are not signed. `subscription_rows` None: no events are
+        sent to others; `private_hosts`: private addresses to which they may be. `credentials` None: requests with
+        credentials are refused. `change_feed` None: it is off. `log_access` None: no transport offers all topics.
+        `entity_tables`: the rows that health is told of; these and `run_tables` have the problems of projections.
+        `act_reads` None: no acts are listed. `erasures` None: an erasure leaves rows. `currency`: of prices.
         """
         budget_token = command_tokens(new_token, "budget")
-        memory_index: MemoryIndex | None = None
         self.keys = keys
         self.authenticator = authenticator
         self.hub = hub
@@ -276,9 +273,6 @@ class Application:
             content=ContentAccess(keys),
         )
         self.entity_parts = entities
-        if entity_reads is None:
-            for parts in entities.each:
-                self.barrier.register(parts.topics.events, parts.replicas, partitions=parts.replicas.partitions)
         self._replicas = entities.replicas
         families = all_families() if families is None else families
         self._of_starts = tuple(family.of_starts for family in families)
@@ -360,75 +354,53 @@ class Application:
             fresh_token=command_tokens(new_token, "run control"),
             wait_s=control_wait_s,
         )
-        for reads in () if entity_reads is None else (entity_reads, *reads_beside):
+        for reads in (entity_reads, *reads_beside):
             self.barrier.register(reads.topic, reads, partitions=reads.partitions)
         self._request_keys = request_keys
-        self._definitions: Definitions | None = None
-        self._memory: MemoryServices | None = None
-        self._mcp_logins: McpLogins | None = None
-        self._channels: ChannelServices | None = None
-        self._channel_streams: ChannelStreams | None = None
-        self._families: Sequence[FamilyServices] = ()
         self.entity_reads = entity_reads
-        self.directory: Directory | None = None
-        self._credential_removal: CredentialRemoval | None = None
-        self.quotas: Quotas | None = None
-        self._webhooks: Webhooks | None = None
         self.acts = ActLog(entities.client.tell, clock_ms=clock_ms, new_token=new_token)
-        self._absence = AbsenceCheck([parts.replicas for parts in entities.each])
-        self.dispatch = Dispatch(
-            application_handlers(self),
+        absence = AbsenceCheck([parts.replicas for parts in entities.each])
+        context = FamilyContext(
+            parts=entities,
+            commands=entity_commands,
+            reads=entity_reads,
+            codec=codec,
+            blobs=blobs,
+            decrypt=sources.content.decrypt,
             clock_ms=clock_ms,
-            new_token=new_token,
-            acts=self.acts,
-            absence=self._absence,
+            keys=keys,
         )
-        if entity_commands is not None and entity_reads is not None:
-            context = FamilyContext(
-                parts=entities,
-                commands=entity_commands,
-                reads=entity_reads,
-                codec=codec,
-                blobs=blobs,
-                decrypt=sources.content.decrypt,
-                clock_ms=clock_ms,
-                keys=keys,
-            )
-            ingress = IngressLog(
-                append=partial(append_delivery, self.ingress_publisher),
-                ranges=ranges,
-                read_positions=lambda tenant, agent: self._positions_of_start(tenant, agent, ""),
-            )
-            runs = RunSources(find=projection.run, ranges=ranges, events_topic=topics.events)
-            context.provide(*family_options, runs, ingress, commands, RunTimes(self._started_at_ms))
-            memory_index = context.find(MemoryIndex)
-            if act_reads is not None:
-                context.provide(act_reads)
-            handlers, self._families = open_families(context, families)
-            self.dispatch = self.dispatch.with_handlers({**handlers, **self.wide_pauses.by_operation()})
-            self.directory = authenticator.directory = context.find(Directory)
-            self._credential_removal = context.find(CredentialRemoval)
-            if self.directory is not None:
-                self.quotas = Quotas(self.directory, projection.count_active)
-            self._definitions = Definitions(context.get(DefinitionTable), clock_ms=clock_ms)
-            self._memory = context.get(MemoryServices)
-            self._mcp_logins = context.find(McpLogins)
-            self._channels = context.get(ChannelServices)
-            self._channel_streams = ChannelStreams(self._channels.operations, keepalive_s=keepalive_s)
-            self._webhooks = Webhooks(
-                context.get(WebhookServices),
-                ingress,
-                entity_commands,
-                sources,
-                replicas=entities.replicas,
-                channel_replicas=entities.of("channel:").replicas,
-                declarations=self._channels.declarations,
-                channel_value_bytes=self._channels.operations.limits.value_bytes_max,
-                secret=installation_key,
-                secrets=secrets,
-                clock_ms=clock_ms,
-                new_token=repeatable(new_token, "webhook"),
-            )
+        ingress = IngressLog(
+            append=partial(append_delivery, self.ingress_publisher),
+            ranges=ranges,
+            read_positions=lambda tenant, agent: self._positions_of_start(tenant, agent, ""),
+        )
+        runs = RunSources(find=projection.run, ranges=ranges, events_topic=topics.events)
+        context.provide(*family_options, absence, runs, ingress, commands, RunTimes(self._started_at_ms))
+        if act_reads is not None:
+            context.provide(act_reads)
+        handlers, self._families = open_families(context, families)
+        self.directory = authenticator.directory = context.get(Directory)
+        self.quotas = Quotas(self.directory, projection.count_active)
+        self.definitions = Definitions(context.get(DefinitionTable))
+        self._memory = context.get(MemoryServices)
+        self.mcp_logins = context.get(McpLogins)
+        self._channels = context.get(ChannelServices)
+        self.channel_streams = ChannelStreams(self._channels.operations, keepalive_s=keepalive_s)
+        self.webhooks = Webhooks(
+            context.get(WebhookServices),
+            ingress,
+            entity_commands,
+            sources,
+            replicas=entities.replicas,
+            channel_replicas=entities.of("channel:").replicas,
+            declarations=self._channels.declarations,
+            channel_value_bytes=self._channels.operations.limits.value_bytes_max,
+            secret=installation_key,
+            secrets=secrets,
+            clock_ms=clock_ms,
+            new_token=repeatable(new_token, "webhook"),
+        )
         self.run_states = RunStates(sources)
         self.memory_changes = MemoryChanges(change_feed, embedder=self._embedder_state, keepalive_s=keepalive_s)
         self.interrupts = InterruptActions(sources, self.queries, self.control)
@@ -445,21 +417,17 @@ class Application:
             self.queries,
             self.control,
             fresh_token=repeatable(new_token, "erasure"),
-            entities=None if entities is None else EntityContent(entities, ranges, codec),
-            memory=None
-            if entity_commands is None or entity_reads is None
-            else MemoryContent(
+            entities=EntityContent(entities, ranges, codec),
+            memory=MemoryContent(
                 entity_commands,
                 entity_reads,
-                memory_index,
+                context.find(MemoryIndex),
                 end_offset=partial(ranges.end_offset, entity_reads.topic),
                 clock_ms=clock_ms,
             ),
-            rows=None
-            if entity_commands is None or erasures is None
-            else RowErasure(entity_commands, erasures, blobs, clock_ms=clock_ms),
+            rows=None if erasures is None else RowErasure(entity_commands, erasures, blobs, clock_ms=clock_ms),
             receipts=ErasureReceipts(installation_key),
-            credentials=self._credential_removal,
+            credentials=context.get(CredentialRemoval),
         )
         self.batches = Batches(sources, self.runs, self.control)
         self.bulk = BulkActions(self.queries, self.control, clock_ms=clock_ms)
@@ -537,9 +505,14 @@ class Application:
         self.histories = RunHistories(
             sources, self.queries, ranges, codec, events_topic=topics.events, clock_ms=clock_ms
         )
-        self._definition_runs: DefinitionRuns | None = None
-        if self._definitions is not None and entity_reads is not None:
-            self._definition_runs = DefinitionRuns(self._definitions, self.queries, self.histories, entity_reads)
+        self.definition_runs = DefinitionRuns(self.definitions, self.queries, self.histories, entity_reads)
+        self.dispatch = Dispatch(
+            {**application_handlers(self), **handlers, **self.wide_pauses.by_operation()},
+            clock_ms=clock_ms,
+            new_token=new_token,
+            acts=self.acts,
+            absence=absence,
+        )
 
     async def require_first_body(self, key: str, body: str) -> None:
         """Raise Refused(idempotency_key_reused) for a key that was used with another body. While the keys cannot
@@ -578,49 +551,14 @@ class Application:
         """Events that are sent to others; None without an installation key."""
         return self._event_webhooks
 
-    @property
-    def definitions(self) -> Definitions:
-        """The agents that can be run."""
-        assert self._definitions is not None, "this process was not given commands and reads of families"
-        return self._definitions
-
-    @property
-    def channel_streams(self) -> ChannelStreams:
-        """The streams of channels."""
-        assert self._channel_streams is not None, "this process was not given commands and reads of families"
-        return self._channel_streams
-
-    @property
-    def mcp_logins(self) -> McpLogins:
-        """What is done when a person grants access to an MCP server."""
-        assert self._mcp_logins is not None, "this process was not given commands and reads of families"
-        return self._mcp_logins
-
-    @property
-    def webhooks(self) -> Webhooks:
-        """The use cases of webhooks and of CloudEvents."""
-        assert self._webhooks is not None, "this process was not given commands and reads of families"
-        return self._webhooks
-
-    @property
-    def definition_runs(self) -> DefinitionRuns:
-        """Runs of versions, and versions of runs."""
-        assert self._definition_runs is not None, "this process was not given commands and reads of families"
-        return self._definition_runs
-
     def _embedder_state(self) -> Mapping[str, Any]:
-        return NO_EMBEDDER if self._memory is None else self._memory.embedder_state()
+        return self._memory.embedder_state()
 
     def _positions_of_start(self, tenant: str, agent: str, user_id: str) -> tuple[str, ...]:
         """Return what the owner of a run must have read of entities, because this process has."""
         replicated = (self._replicas.position(one) for of_starts in self._of_starts for one in of_starts(tenant))
-        known = self._definitions.read_positions(tenant, agent) if self._definitions is not None else ()
-        scopes = scopes_of_run(tenant, agent, user_id)
-        remembered = self._memory.store.written_positions(scopes) if self._memory is not None else ()
-        declared = self._channels.declared.written_positions(tenant) if self._channels is not None else ()
-        stored = self.directory.credential_positions(tenant) if self.directory is not None else ()
-        read = (self.accounts.limits_position(), *stored, *replicated)
-        return (*(position for position in read if position), *known, *remembered, *declared)
+        written = (one for services in self._families for one in services.start_positions(tenant, agent, user_id))
+        return (*(one for one in (self.accounts.limits_position(), *replicated) if one), *written)
 
     async def _started_at_ms(self, tenant: str, run_id: str) -> int | None:
         row = await self.projection.run(tenant, run_id)
@@ -628,15 +566,14 @@ class Application:
 
     def _require_publisher(self, caller: Caller, channel: str) -> None:
         """Refuse a declared channel to which a request of the caller may not publish."""
-        declared = self._channels.declarations.find(caller.tenant, channel) if self._channels is not None else None
+        declared = self._channels.declarations.find(caller.tenant, channel)
         if declared is not None:
             require_publisher(declared, request_origin(is_admin=caller.is_admin))
 
     async def _admit_run(self, caller: Caller, who: RunIdentity, agent: str) -> None:
-        if self._definitions is not None and not self._definitions.knows(who.tenant, agent):
-            await self._absence.catch_up()  # another process may have defined it just now; its owner decides
-        if self.quotas is not None:
-            await self.quotas.admit_run(caller, who)
+        for services in self._families:
+            await services.admit_run(caller, who, agent)
+        await self.quotas.admit_run(caller, who)
 
     def end_streams(self) -> None:
         """End the streams of all clients, because the process is shutting down; they reconnect to another."""
@@ -644,8 +581,7 @@ class Application:
         self.memory_changes.stop()
         if self._audits is not None:
             self._audits.stop()
-        if self._channel_streams is not None:
-            self._channel_streams.stop()
+        self.channel_streams.stop()
 
     async def run(self, events: LogTail, previews: LogTail, *background_tasks: Callable[[], Awaitable[None]]) -> None:
         """Publish and read until cancelled, together with `background_tasks`."""
@@ -655,8 +591,7 @@ class Application:
                 group.create_task(self.hub.run(events, previews), name="hub")
                 group.create_task(self.memory_changes.run(), name="memory changes")
                 group.create_task(self.acts.run(), name="acts")
-                if self._webhooks is not None:
-                    group.create_task(run_until_cancelled(self.ingress_publisher, self._webhooks), name="webhooks")
+                group.create_task(run_until_cancelled(self.ingress_publisher, self.webhooks), name="webhooks")
                 if self._event_webhooks is not None:
                     group.create_task(self._event_webhooks.run(), name="event webhooks")
                 for opened in self._families:

@@ -266,10 +266,6 @@ async def open_application(
         client_requests = partial(_open_client_requests, endpoints.kafka, ranges, appender)
         log.info("the log has %d partitions; reading from %s", partitions, _describe_starts(starts))
 
-        observing: list[Callable[[], Awaitable[None]]] = []
-        if layer.directory is not None:
-            observing.append(partial(layer.directory.listen, tails[0].end_offsets))
-
         async def work() -> None:
             await layer.run(
                 events,
@@ -278,7 +274,7 @@ async def open_application(
                 *followed,
                 partial(layer.clients.run, client_requests),
                 *tables.followers.values(),
-                *observing,
+                partial(layer.directory.listen, tails[0].end_offsets),
                 *beside,
             )
 

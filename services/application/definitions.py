@@ -1,9 +1,9 @@
-"""The agents that a tenant can run, and what the start of one must have read.
+"""The agents that a tenant can run.
 
 Before: services/api/process_handlers.py, application.py. After: services/families/definition/table.py.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +11,9 @@ from loomlog.connectors.errors import ConnectorError
 from loomlog.services.application.errors import RETRY_SOON_S, unavailable
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.refusals import Refused
-from loomlog.services.families.definition.table import FILE, SHARED, DefinitionTable
+from loomlog.services.families.definition.table import AGENT, FILE, SHARED, DefinitionTable
 from loomlog.services.stream.entities.reads import PositionNotRead
 
-AGENT = "agent"
 SOURCES = {FILE: "bundled"}
 """Names of sources on the wire, where they are others (parity: reference surfaces 1.4)."""
 
@@ -31,9 +30,8 @@ class RunnableDefinition:
 class Definitions:
     """The use cases. All methods raise Refused."""
 
-    def __init__(self, table: DefinitionTable, *, clock_ms: Callable[[], int]) -> None:
+    def __init__(self, table: DefinitionTable) -> None:
         self.table = table
-        self._clock_ms = clock_ms
 
     async def runnable_agents(self, caller: Caller) -> list["RunnableDefinition"]:
         """Return the agents that the caller's tenant can run, by name."""
@@ -52,17 +50,6 @@ class Definitions:
             return None
         content = await self.read(self.table.load(resolved))
         return RunnableDefinition(name=name, source=SOURCES.get(resolved.source, resolved.source), content=content)
-
-    def knows(self, tenant: str, agent: str) -> bool:
-        """Whether the name means an agent, as far as this process has read."""
-        return self.table.resolve(AGENT, tenant, agent) is not None
-
-    def read_positions(self, tenant: str, agent: str) -> Sequence[str]:
-        """Return the positions that a start of the agent must include, as far as this process has read."""
-        lines = (self.table.line("agent", owner, agent) for owner in dict.fromkeys((tenant, SHARED)))
-        now_ms = self._clock_ms()
-        tokens = (self.table.positions(line, now_ms=now_ms) for line in lines if line is not None)
-        return [token for group in tokens for token in group]
 
     async def read(self, reading: Any) -> Any:
         """Return what a read gives; errors of stores become refusals."""

@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from loomlog.schemas.ids import hashed_token
-from loomlog.services.application.absence import AbsenceCheck
 from loomlog.services.application.acts import Act, ActLog, act_target
 from loomlog.services.application.authentication import require_access
 from loomlog.services.application.errors import bad_request, request_refusal, run_refusing
@@ -28,6 +27,7 @@ from loomlog.services.core.operation_input import parse_operation
 from loomlog.services.core.operation_requests import path_fields
 from loomlog.services.core.operations import Answer, AnyOperation, Call, Effect, Handlers, OperationCaller, Origin
 from loomlog.services.core.refusals import Refused
+from loomlog.services.stream.entities.absence import AbsenceCheck
 
 FreshToken = Callable[[], str]
 TENANT = re.compile(r"[A-Za-z0-9_-]{1,64}\Z", re.ASCII)

@@ -29,8 +29,10 @@ from loomlog.connectors.kafka.options import KafkaOptions
 from loomlog.connectors.protocols import Blobs
 from loomlog.connectors.storage.postgres import PostgresOptions, PostgresReader
 from loomlog.schemas.codec import Codec
+from loomlog.services.core.access.decide import Caller, RunIdentity
 from loomlog.services.core.families import Family
 from loomlog.services.core.operations import Handlers
+from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.families.entity_handlers import EntityHandlers
 from loomlog.services.families.operation import Decrypt
 from loomlog.services.stream.dead_letters import DeadLetters
@@ -65,9 +67,9 @@ class FamilyContext:
         """Add services that other families take."""
         self.provided.update({type(service): service for service in services})
 
-    def provide_as(self, kind: type[ServiceT], service: ServiceT) -> None:
-        """Add a service under the port that those who take it ask for."""
-        self.provided[kind] = service
+    def provide_as(self, port: type[ServiceT], service: ServiceT) -> None:
+        """Add the service that others take by the type of what they need; ports has those types."""
+        self.provided[port] = service
 
     def get(self, kind: type[ServiceT]) -> ServiceT:
         """Return the service, or the options, of a type. Raises LookupError when no family provides it."""
@@ -155,6 +157,19 @@ async def _close_nothing() -> None:
     """Close what has nothing open."""
 
 
+async def _admit(caller: Caller, identity: RunIdentity, agent: str) -> None:
+    """Admit every run."""
+
+
+def _read_nothing(tenant: str, agent: str, user_id: str) -> Sequence[str]:
+    """Return no position: what the family has written is not needed by a run."""
+    return ()
+
+
+def _ignore_end(tenant: str, facts: RunFacts) -> None:
+    """Do nothing at the end of a run."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeCounts:
     """A metric of a family: how often something has ended in which way."""
@@ -177,6 +192,12 @@ class FamilyServices:
     outcomes: Sequence[OutcomeCounts] = ()
     lags: Mapping[str, Callable[[], int]] = field(default_factory=dict)
     """How many records of a topic wait for this process, by the topic's name."""
+    admit_run: Callable[[Caller, RunIdentity, str], Awaitable[None]] = _admit
+    """Raises Refused where a caller may not start a run of an agent now."""
+    start_positions: Callable[[str, str, str], Sequence[str]] = _read_nothing
+    """Returns, for a tenant, an agent and a user, what the owner of a run must have read because this process has."""
+    on_run_ended: Callable[[str, RunFacts], None] = _ignore_end
+    """Is told, in the process that owns it, of a run that has ended, and of its tenant."""
     close: Callable[[], Awaitable[None]] = _close_nothing
 
 

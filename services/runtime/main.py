@@ -301,6 +301,8 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
     def on_run_ended(tenant: str, facts: RunFacts) -> None:
         ephemeral_volumes.on_run_ended(tenant, facts)
         memory.run_ends.on_run_ended(tenant, facts)
+        for services in opened:
+            services.on_run_ended(tenant, facts)
 
     ended_runs = EndedAggregates(family, codec, resources.ranges, topics.TOPICS.events)
     run_ends = open_run_ends(

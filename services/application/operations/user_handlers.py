@@ -45,9 +45,7 @@ class UserHandlers:
 
     @property
     def _directory(self) -> Directory:
-        directory = self._application.directory
-        assert directory is not None, "this process was not given commands and reads of families"
-        return directory
+        return self._application.directory
 
     async def list_users(self, call: Call[NoInput]) -> Answer[api.UserList]:
         """Return the users of a tenant; an isolated caller sees itself."""

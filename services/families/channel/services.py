@@ -61,4 +61,8 @@ def open_family(context: FamilyContext) -> FamilyServices:
     operations = ChannelOperations(declarations, store, limits=options.limits, clock_ms=context.clock_ms)
     context.provide(ChannelServices(declarations=declarations, declared=declared, operations=operations))
     handlers = ChannelHandlers(operations, declared, clock_ms=context.clock_ms)
-    return FamilyServices(handlers=handlers.by_operation(), close=operations.close)
+    return FamilyServices(
+        handlers=handlers.by_operation(),
+        start_positions=lambda tenant, agent, user_id: declared.written_positions(tenant),
+        close=operations.close,
+    )

@@ -5,6 +5,7 @@ Before: services/families/opening.py. After: handlers.py.
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from loomlog.connectors.configuration.load import ProcessConfiguration
 from loomlog.connectors.configuration.secret_registry import SecretRegistry
@@ -12,6 +13,7 @@ from loomlog.connectors.errors import ConnectorError, describe_unreachable
 from loomlog.connectors.protocols import LogRanges
 from loomlog.schemas.codec import Undecodable, read_envelope
 from loomlog.schemas.position import Position
+from loomlog.services.core.access.decide import Caller, RunIdentity
 from loomlog.services.core.refusals import Refused
 from loomlog.services.families.definition.evaluations import RUN_WAIT_S, Evaluations
 from loomlog.services.families.definition.files import configured_definitions
@@ -20,12 +22,13 @@ from loomlog.services.families.definition.history import DefinitionHistory
 from loomlog.services.families.definition.observation import FileObserver
 from loomlog.services.families.definition.operations import DefinitionOperations
 from loomlog.services.families.definition.queries import DefinitionQueries
-from loomlog.services.families.definition.table import DefinitionTable, FileDefinition
+from loomlog.services.families.definition.table import AGENT, DefinitionTable, FileDefinition
 from loomlog.services.families.definition.views import DefinedSkills, RunDefinitions
 from loomlog.services.families.definition.volume_table import VolumeTable
 from loomlog.services.families.definition.volumes import VolumeOperations
-from loomlog.services.families.opening import FamilyContext, FamilyServices, RunningProcess
+from loomlog.services.families.opening import FamilyContext, FamilyServices, RunningProcess, Work
 from loomlog.services.families.ports.run_sources import RunSources
+from loomlog.services.stream.entities.absence import AbsenceCheck
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,11 +75,24 @@ def open_family(context: FamilyContext) -> FamilyServices:
         evaluations,
         volumes,
     )
-    process = context.find(RunningProcess)
-    if process is None:
-        return FamilyServices(handlers=handlers.by_operation())
-    observer = FileObserver(process.name, table, context.commands, context.blobs, clock_ms=context.clock_ms)
-    return FamilyServices(handlers=handlers.by_operation(), tasks={"definitions of files": observer.run})
+    tasks: dict[str, Work] = {}
+    if (process := context.find(RunningProcess)) is not None:
+        observer = FileObserver(process.name, table, context.commands, context.blobs, clock_ms=context.clock_ms)
+        tasks["definitions of files"] = observer.run
+    return FamilyServices(
+        handlers=handlers.by_operation(),
+        tasks=tasks,
+        admit_run=partial(_look_up_agent, table, context.find(AbsenceCheck)),
+        start_positions=lambda tenant, agent, user_id: table.start_positions(tenant, agent, context.clock_ms()),
+    )
+
+
+async def _look_up_agent(
+    table: DefinitionTable, absence: AbsenceCheck | None, caller: Caller, who: RunIdentity, agent: str
+) -> None:
+    """Read to the end of the log for an agent that is not known; its owner decides whether there is one."""
+    if absence is not None and table.resolve(AGENT, who.tenant, agent) is None:
+        await absence.catch_up()
 
 
 class RecordTimes:

@@ -31,6 +31,8 @@ from loomlog.services.stream.entities.replicas import Replicas
 
 NAME = "definition"
 """Name of the family."""
+AGENT = "agent"
+"""The kind of agents."""
 SHARED = ""
 """Tenant of the lines that all tenants see."""
 TENANT, FILE, SHARED_SOURCE = "tenant", "file", "shared"
@@ -176,6 +178,11 @@ class DefinitionTable:
         tokens.append(self.batch_position(line.tenant, batch.id))
         tokens += [self._position(line.tenant, change.kind, change.name) for change in batch.changes]
         return newest_positions(tokens)
+
+    def start_positions(self, tenant: str, agent: str, now_ms: int) -> list[str]:
+        """Return the positions that a start of an agent must include, as far as this process has read."""
+        lines = (self.line(AGENT, owner, agent) for owner in dict.fromkeys((tenant, SHARED)))
+        return [token for line in lines if line is not None for token in self.positions(line, now_ms=now_ms)]
 
     def lines(self, kind: str, tenant: str, *, with_deleted: bool = False) -> Iterator[Line]:
         """Yield a tenant's lines of a kind that have versions, by name; without those that are deleted."""

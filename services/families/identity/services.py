@@ -88,7 +88,9 @@ def open_family(context: FamilyContext) -> FamilyServices:
     of_credentials = CredentialHandlers(commands, directory, reader, removal, clock_ms=context.clock_ms)
     context.provide(directory, handlers, reader, removal)
     return FamilyServices(
-        handlers={**handlers.by_operation(), **of_credentials.by_operation()}, close=partial(_close, uses, options)
+        handlers={**handlers.by_operation(), **of_credentials.by_operation()},
+        start_positions=lambda tenant, agent, user_id: directory.credential_positions(tenant),
+        close=partial(_close, uses, options),
     )
 
 

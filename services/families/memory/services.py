@@ -24,6 +24,7 @@ from loomlog.projections.memory_index.reads import MemoryIndex, open_index
 from loomlog.projections.memory_index.tokens import index_key
 from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.families.definition.table import DefinitionTable
+from loomlog.services.families.memory.author import scopes_of_run
 from loomlog.services.families.memory.backends import Backends
 from loomlog.services.families.memory.boot_entries import BootEntries
 from loomlog.services.families.memory.entry_operations import (
@@ -144,7 +145,12 @@ def open_family(context: FamilyContext) -> FamilyServices:
     if (owned := context.find(OwnedPartitions)) is not None:
         boot_entries = BootEntries(options.entries, context.commands, options.limits)
         tasks["entries of the files"] = partial(boot_entries.run, owned.is_first)
-    return FamilyServices(handlers=handlers.by_operation(), tasks=tasks, close=services.close)
+    return FamilyServices(
+        handlers=handlers.by_operation(),
+        tasks=tasks,
+        start_positions=lambda tenant, agent, user_id: store.written_positions(scopes_of_run(tenant, agent, user_id)),
+        close=services.close,
+    )
 
 
 async def embed_for_sql(embedder: HealthTrackingEmbedder, texts: Sequence[str]) -> Sequence[Sequence[float]]:

@@ -33,7 +33,7 @@ POLL_S = 1.0
 REST_S = 0.02
 """Rest after a poll that nothing here waited for: each poll of a busy topic costs broker and process a millisecond. A
 process that does not know what another one has just changed, such as a limit, is as late as this; a request that does
-not find something reads to the end first (services/application/absence.py).
+not find something reads to the end first (services/stream/entities/absence.py).
 """
 POLL_RECORDS_MAX = 5_000
 """Records of one poll. Fewer are whole batches, so a poll of fewer ends with the end of a decision."""

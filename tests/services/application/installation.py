@@ -36,6 +36,7 @@ from tests.services.application.entity_owner import follow as follow_entities
 from tests.services.application.entity_owner import own as own_entities
 from tests.services.application.tables import TwinProjection
 from tests.services.application.world import tokens
+from tests.services.log_entities import LogEntities
 from tests.services.stream.world import World
 
 WAIT_S = 10.0
@@ -57,6 +58,7 @@ class Installation:
         self.blobs = MemoryBlobs()
         self.files = StateFiles(folder)
         self._projected = dict.fromkeys(range(world.partitions), 0)
+        reads = LogEntities(world.partitions)
         self.layer = Application(
             authenticator=Authenticator(tokens()),
             hub=EventHub(local_codec(), {partition: HubStart() for partition in range(world.partitions)}),
@@ -72,7 +74,10 @@ class Installation:
             decision_wait_s=WAIT_S,
             keys=keys,
             entities=entities or entity_parts(self.log, world.partitions),
+            entity_commands=reads,
+            entity_reads=reads,
         )
+        reads.attach(self.log, self.layer.entity_parts)
 
     def project(self) -> None:
         """Brings the read models up to the end of the log."""

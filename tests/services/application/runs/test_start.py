@@ -21,6 +21,9 @@ from loomlog.services.application.runs.start import StartedRun
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.refusals import Refused
 from loomlog.services.core.run.state import Ended
+from loomlog.services.families.definition.services import DefinitionOptions
+from loomlog.services.families.definition.table import AGENT, FileDefinition
+from loomlog.services.stream.entities.absence import AbsenceCheck
 from tests.services.application.tables import TwinProjection
 from tests.services.application.world import (
     ACME,
@@ -278,23 +281,18 @@ async def test_a_request_that_makes_no_sense_is_refused_before_anything_is_writt
 async def test_a_start_of_an_agent_that_is_not_known_reads_to_the_end_of_the_log_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    known, read = {"soaker"}, []
+    read: list[AbsenceCheck] = []
 
-    class Known:
-        knows = staticmethod(lambda tenant, agent: agent in known)
-        read_positions = staticmethod(lambda tenant, agent: ())
+    async def catch_up(absence: AbsenceCheck) -> None:
+        read.append(absence)
 
-    class Log:
-        async def catch_up(self) -> None:
-            read.append(sorted(known))
-
-    async with world() as made:
-        monkeypatch.setattr(made.layer, "_definitions", Known)
-        monkeypatch.setattr(made.layer, "_absence", Log())
+    monkeypatch.setattr(AbsenceCheck, "catch_up", catch_up)
+    soaker = FileDefinition(kind=AGENT, name="soaker", content={}, text="{}", digest=b"", content_sha256="")
+    async with world(family_options=[DefinitionOptions(files={(AGENT, "soaker"): soaker})]) as made:
         await finished(made, caller=ACME)
         assert read == []
         assert (await declined(start(made, "ghost"))).code == "unknown_agent"
-        assert read == [["soaker"]]
+        assert len(read) == 1
 
 
 async def test_what_the_owner_refuses_is_refused_with_its_code() -> None:

@@ -5,7 +5,7 @@ another api has declared. What it knows is served as it is; a refusal because so
 after the end of the log was read, so that a client may go from one process to the next without a position. Reading is
 on the path of such refusals alone, and all that are under way share it.
 
-Before: dispatch.py. After: services/stream/entities/replicas.py.
+Before: services/application/dispatch.py. After: replicas.py.
 """
 
 import asyncio

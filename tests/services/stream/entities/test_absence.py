@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from loomlog.connectors.errors import Transient
-from loomlog.services.application.absence import AbsenceCheck
 from loomlog.services.core.refusals import Refused
+from loomlog.services.stream.entities.absence import AbsenceCheck
 
 
 class Log:
