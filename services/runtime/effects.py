@@ -27,6 +27,7 @@ from loomlog.services.core.run.commands import EffectResult
 from loomlog.services.core.run.react import CallModel, CallTool, Effect, ReconcileTool, Summarise
 from loomlog.services.core.run.state import AwaitingModel, AwaitingTools, Compacting, State
 from loomlog.services.families.consolidation.decide import CONSOLIDATOR
+from loomlog.services.families.ports.made_volumes import MadeVolumes
 from loomlog.services.families.ports.tenant_tools import ToolsOfTenants
 from loomlog.services.families.ports.tool_hooks import ToolHooks
 from loomlog.services.runtime.clock import clock_ms
@@ -45,7 +46,6 @@ from loomlog.services.runtime.settings import RuntimeSettings
 from loomlog.services.runtime.telemetry.tracing import Tracing
 from loomlog.services.runtime.tools.client_tools import ClientTools
 from loomlog.services.runtime.tools.tool_calls import ToolCalls
-from loomlog.services.runtime.tools.tool_context import MadeVolumes
 from loomlog.services.runtime.tools.tool_slots import ToolCallSlots
 from loomlog.services.runtime.tools.toolset import ProcessToolset
 

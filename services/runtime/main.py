@@ -31,6 +31,7 @@ from loomlog.connectors.process.file_limits import raise_open_file_limit
 from loomlog.connectors.process.gc_tuning import tune_gc
 from loomlog.connectors.process.hardening import disable_process_dumping
 from loomlog.connectors.process.liveness_sockets import request_handover, wait_for_disconnect
+from loomlog.connectors.protocols import DefinitionsView, SkillShelf
 from loomlog.connectors.storage.blobs import FileBlobs
 from loomlog.connectors.tools.remote_calls import RESULTS_TOPIC
 from loomlog.projections.run_queries import run_by_id
@@ -41,9 +42,6 @@ from loomlog.services.families.approvals import policy_of
 from loomlog.services.families.budget.accounts import BudgetAccounts
 from loomlog.services.families.channel.api import TOOL as CHANNEL_TOOL
 from loomlog.services.families.channel.services import ChannelServices
-from loomlog.services.families.definition.table import DefinitionTable
-from loomlog.services.families.definition.views import DefinedSkills, RunDefinitions
-from loomlog.services.families.definition.volumes import VolumeOperations
 from loomlog.services.families.identity.credentials import CredentialReader
 from loomlog.services.families.identity.directory import Directory
 from loomlog.services.families.memory.services import MemoryServices
@@ -57,7 +55,9 @@ from loomlog.services.families.opening import (
     read_family_options,
 )
 from loomlog.services.families.pause import FAMILY as PAUSE
+from loomlog.services.families.ports.agent_versions import AgentVersions
 from loomlog.services.families.ports.end_calls import ToolCaller
+from loomlog.services.families.ports.made_volumes import MadeVolumes
 from loomlog.services.families.ports.run_sources import RunSources
 from loomlog.services.families.ports.tenant_tools import ToolsOfTenants
 from loomlog.services.families.ports.tool_hooks import ToolHooks
@@ -87,7 +87,6 @@ from loomlog.services.runtime.telemetry.exposition import build_exposition, buil
 from loomlog.services.runtime.telemetry.metrics import RunMetrics
 from loomlog.services.runtime.telemetry.metrics_server import ADDRESS, bind_socket, serve
 from loomlog.services.runtime.telemetry.run_summaries import RunSummaries
-from loomlog.services.runtime.tools.ephemeral_volumes import EphemeralVolumes
 from loomlog.services.runtime.tools.operation_tools import build_operation_tools
 from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.encryption.content_fields import dead_letter_value
@@ -225,11 +224,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         ),
     )
     handlers, opened = open_families(opening, families)
-    definitions, volumes = opening.get(DefinitionTable), opening.get(VolumeOperations)
-    ephemeral_volumes = EphemeralVolumes(
-        volumes, resources.index, clock_ms=clock_ms, interval_s=loaded.settings.ephemeral_volume_sweep_ms / 1000
-    )
-    resources.routing.definitions.versions = definitions
+    resources.routing.definitions.versions = opening.get(AgentVersions)
     resources.routing.definitions.approval_policies.of_tenant = lambda tenant: replicas.state(policy_of(tenant))
     resources.credentials.stored = stored = opening.get(CredentialReader)
     resources.routing.definitions.stored = resources.routing.availability.stored = stored
@@ -289,9 +284,9 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
             **operation_tools,
         },
         clients=resources.client_tools.tools,
-        definitions=opening.get(RunDefinitions),
-        skills=opening.get(DefinedSkills),
-        made_volumes=volumes.volumes,
+        definitions=opening.get(DefinitionsView),
+        skills=opening.get(SkillShelf),
+        made_volumes=opening.get(MadeVolumes),
         compaction_memory=memory.compaction,
         channels=channels.declarations.rows,
         tenant_tools=opening.get(ToolsOfTenants),
@@ -299,7 +294,6 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
     admission_queue = build_admission_queue(loaded)
 
     def on_run_ended(tenant: str, facts: RunFacts) -> None:
-        ephemeral_volumes.on_run_ended(tenant, facts)
         memory.run_ends.on_run_ended(tenant, facts)
         for services in opened:
             services.on_run_ended(tenant, facts)
@@ -401,7 +395,6 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
             tasks.create_task(metrics.measure_loop_lag(), name="event loop lag"),
             *resources.client_tools.start_tasks(tasks),
             *(tasks.create_task(work(), name=name) for services in opened for name, work in services.tasks.items()),
-            tasks.create_task(ephemeral_volumes.run(is_first), name="ephemeral volumes"),
             tasks.create_task(memory.run_ends.run(), name="memory of ended runs"),
             tasks.create_task(system_channels.run(), name="channels of the system"),
             tasks.create_task(approval_notices.run(), name="webhooks of approvals"),

@@ -57,6 +57,7 @@ from loomlog.services.core.run.subagents.delegation import Delegation, compose_r
 from loomlog.services.core.run.tools.result_size import OFFSET, result_bytes_max
 from loomlog.services.core.run.tools.unknown_outcome import find_call_of_turn
 from loomlog.services.core.shares import ShareExhausted
+from loomlog.services.families.ports.made_volumes import MadeVolumes
 from loomlog.services.families.ports.tool_hooks import HookChain, HookedCall, HookedResult, ToolHooks
 from loomlog.services.runtime.content.encryption import NO_CIPHER, PLAINTEXT, ContentEncryption, NoCipher
 from loomlog.services.runtime.content.payloads import make_storable
@@ -66,7 +67,7 @@ from loomlog.services.runtime.run.context import MakeResult
 from loomlog.services.runtime.telemetry.tracing import Tracing
 from loomlog.services.runtime.tools.approval_verdicts import HOOK_CHANGED, ApprovalRules, denies_changed_call
 from loomlog.services.runtime.tools.call_order import CallOrder
-from loomlog.services.runtime.tools.tool_context import MadeVolumes, ToolContextFactory
+from loomlog.services.runtime.tools.tool_context import ToolContextFactory
 from loomlog.services.runtime.tools.tool_result import (
     DENIED,
     ResultLimit,

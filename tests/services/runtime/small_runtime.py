@@ -22,6 +22,7 @@ from loomlog.schemas.ids import partition_key
 from loomlog.schemas.reader import TermReader
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.families.pause.state import PauseTable
+from loomlog.services.families.ports.made_volumes import MadeVolumes
 from loomlog.services.families.ports.tool_hooks import ToolHooks
 from loomlog.services.runtime.admission.queue import AdmissionQueue
 from loomlog.services.runtime.clock import clock_ms
@@ -51,7 +52,6 @@ from loomlog.services.runtime.run_host import build_run_host
 from loomlog.services.runtime.telemetry.run_summaries import RunSummaries
 from loomlog.services.runtime.telemetry.tracing import NO_TRACING, Tracing
 from loomlog.services.runtime.tools.tool_calls import ToolCalls
-from loomlog.services.runtime.tools.tool_context import MadeVolumes
 from loomlog.services.runtime.tools.toolset import ProcessToolset
 from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.entities.replicas import Replicas

@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from loomlog.connectors.definitions import KINDS, canonical_json
+from loomlog.connectors.protocols import DefinitionsView
 from loomlog.projections.runs import RunRow
 from loomlog.schemas.generated.definition_commands import DefineVersion, ForkVersion, SubmitJudgement
 from loomlog.schemas.generated.entity_events import CommandRefused
@@ -18,7 +19,6 @@ from loomlog.services.families.definition import FAMILY
 from loomlog.services.families.definition.author import Author
 from loomlog.services.families.definition.state import def_id, line_id, static_def_id
 from loomlog.services.families.definition.table import DefinitionTable, file_definition
-from loomlog.services.families.definition.views import RunDefinitions
 from tests.services.entities import NOW_MS, TOPIC, UNANSWERED, MemoryEntities
 from tests.services.families.definition.opened import Opened, fields_of
 
@@ -438,7 +438,7 @@ async def test_a_lineage_that_began_with_a_file_has_the_judgements_of_the_file(h
 
 
 async def test_the_context_tool_has_the_sums_of_versions_of_its_tenant_and_of_files(here: Here) -> None:
-    view = here.opened.get(RunDefinitions)
+    view = here.opened.get(DefinitionsView)
     made = await here.define("one")
     await here.submit(run_id=here.run(1, def_id=made, def_version=1).run_id)
     position = f"{TOPIC}/1:1"
