@@ -78,7 +78,7 @@ from loomlog.services.application.channel_streams import ChannelStreams
 from loomlog.services.application.clients.connections import ClientConnections, ClientLimits
 from loomlog.services.application.command_publisher import CommandPublisher
 from loomlog.services.application.content import ContentAccess
-from loomlog.services.application.definition_runs import DefinitionRuns, ReadModelRuns
+from loomlog.services.application.definition_runs import DefinitionRuns
 from loomlog.services.application.definitions import Definitions
 from loomlog.services.application.dispatch import Dispatch
 from loomlog.services.application.errors import key_reused
@@ -120,15 +120,14 @@ from loomlog.services.core.families import Family
 from loomlog.services.core.mcp_logins import McpLogins
 from loomlog.services.families.budget.accounts import BudgetAccounts
 from loomlog.services.families.channel.services import ChannelServices
-from loomlog.services.families.definition.services import RunSources
 from loomlog.services.families.definition.table import DefinitionTable
-from loomlog.services.families.hook.services import HookOptions
 from loomlog.services.families.identity.credential_removal import CredentialRemoval
 from loomlog.services.families.identity.directory import Directory
 from loomlog.services.families.installation import InstallationCommands
 from loomlog.services.families.opening import FamilyContext, open_families
 from loomlog.services.families.ports.embedder_state import EmbedderState
 from loomlog.services.families.ports.publishing import PublishRights
+from loomlog.services.families.ports.run_sources import RunSources
 from loomlog.services.families.ports.run_times import RunTimes
 from loomlog.services.families.registry import all_families
 from loomlog.services.families.webhook.ingress import IngressLog, WebhookServices
@@ -373,9 +372,8 @@ class Application:
             ranges=ranges,
             read_positions=lambda tenant, agent: self._positions_of_start(tenant, agent, ""),
         )
-        runs = RunSources(runs=ReadModelRuns(projection), ranges=ranges, events_topic=topics.events)
-        hooks = HookOptions(installation_key=installation_key)
-        context.provide(*family_options, absence, runs, ingress, commands, hooks, RunTimes(self._started_at_ms))
+        runs = RunSources(find=projection.run, ranges=ranges, events_topic=topics.events)
+        context.provide(*family_options, absence, runs, ingress, commands, RunTimes(self._started_at_ms))
         if act_reads is not None:
             context.provide(act_reads)
         handlers, self._families = open_families(context, families)

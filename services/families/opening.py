@@ -179,7 +179,7 @@ def _read_nothing(tenant: str, agent: str, user_id: str) -> Sequence[str]:
     return ()
 
 
-def _ignore_end(tenant: str, facts: RunFacts) -> None:
+def ignore_end(tenant: str, facts: RunFacts) -> None:
     """Do nothing at the end of a run."""
 
 
@@ -217,7 +217,7 @@ class FamilyServices:
     """Raises Refused where a caller may not start a run of an agent now."""
     start_positions: Callable[[str, str, str], Sequence[str]] = _read_nothing
     """Returns, for a tenant, an agent and a user, what the owner of a run must have read because this process has."""
-    on_run_ended: Callable[[str, RunFacts], None] = _ignore_end
+    on_run_ended: Callable[[str, RunFacts], None] = ignore_end
     """Is told, in the process that owns it, of a run that has ended, and of its tenant."""
     close: Callable[[], Awaitable[None]] = _close_nothing
 

@@ -15,7 +15,6 @@ import logging
 import os
 import signal
 import sys
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,20 +31,17 @@ from loomlog.connectors.process.file_limits import raise_open_file_limit
 from loomlog.connectors.process.gc_tuning import tune_gc
 from loomlog.connectors.process.hardening import disable_process_dumping
 from loomlog.connectors.process.liveness_sockets import request_handover, wait_for_disconnect
+from loomlog.connectors.protocols import DefinitionsView, SkillShelf
 from loomlog.connectors.storage.blobs import FileBlobs
 from loomlog.connectors.tools.remote_calls import RESULTS_TOPIC
+from loomlog.projections.run_queries import run_by_id
 from loomlog.schemas.ids import fresh_token
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.families import FamilyProblem
 from loomlog.services.families.approvals import policy_of
 from loomlog.services.families.budget.accounts import BudgetAccounts
-from loomlog.services.families.definition.services import RunSources
-from loomlog.services.families.definition.table import DefinitionTable
-from loomlog.services.families.definition.views import DefinedSkills, RunDefinitions
-from loomlog.services.families.definition.volumes import VolumeOperations
 from loomlog.services.families.identity.credentials import CredentialReader
 from loomlog.services.families.identity.directory import Directory
-from loomlog.services.families.mcp.servers import McpServers
 from loomlog.services.families.opening import (
     FamilyContext,
     OwnedPartitions,
@@ -56,13 +52,19 @@ from loomlog.services.families.opening import (
     read_family_options,
 )
 from loomlog.services.families.pause import FAMILY as PAUSE
+from loomlog.services.families.ports.agent_versions import AgentVersions
 from loomlog.services.families.ports.availability import ProviderAvailability
 from loomlog.services.families.ports.call_waits import CallWaits
 from loomlog.services.families.ports.compactions import DialogueKeeper
+from loomlog.services.families.ports.end_calls import ToolCaller
 from loomlog.services.families.ports.isolation import Isolation
+from loomlog.services.families.ports.made_volumes import MadeVolumes
 from loomlog.services.families.ports.prompts import DefinitionTextReader, PromptAdditions
 from loomlog.services.families.ports.run_ends import EntryWriter, MessagePublisher
+from loomlog.services.families.ports.run_sources import RunSources
 from loomlog.services.families.ports.startable_agents import StartableAgents
+from loomlog.services.families.ports.tenant_tools import ToolsOfTenants
+from loomlog.services.families.ports.tool_hooks import ToolHooks
 from loomlog.services.families.ports.visible_channels import VisibleChannels
 from loomlog.services.families.process_start import load_for_start
 from loomlog.services.families.registry import all_families, all_operations, all_tools
@@ -90,9 +92,6 @@ from loomlog.services.runtime.telemetry.exposition import build_exposition, buil
 from loomlog.services.runtime.telemetry.metrics import RunMetrics
 from loomlog.services.runtime.telemetry.metrics_server import ADDRESS, bind_socket, serve
 from loomlog.services.runtime.telemetry.run_summaries import RunSummaries
-from loomlog.services.runtime.tools.ephemeral_volumes import EphemeralVolumes
-from loomlog.services.runtime.tools.mcp_discovery import McpDiscovery
-from loomlog.services.runtime.tools.mcp_tools import HookToolCalls
 from loomlog.services.runtime.tools.operation_tools import build_operation_tools
 from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.encryption.content_fields import dead_letter_value
@@ -218,7 +217,9 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
     opening.provide(
         *read_family_options(loaded, families),
         *await connect_families(settings.postgres, settings.installation_secret, families),
-        RunSources(runs=resources.judged_runs, ranges=resources.ranges, events_topic=topics.TOPICS.events),
+        RunSources(
+            find=partial(run_by_id, resources.run_rows), ranges=resources.ranges, events_topic=topics.TOPICS.events
+        ),
         ProviderAvailability(table=lambda: resources.routing.global_table.table),
         RunningProcess.of("runtime", loaded.settings.replica_id),
         OwnedPartitions(
@@ -239,11 +240,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         ),
     )
     handlers, opened = open_families(opening, families)
-    definitions, volumes = opening.get(DefinitionTable), opening.get(VolumeOperations)
-    ephemeral_volumes = EphemeralVolumes(
-        volumes, resources.index, clock_ms=clock_ms, interval_s=loaded.settings.ephemeral_volume_sweep_ms / 1000
-    )
-    resources.routing.definitions.versions = definitions
+    resources.routing.definitions.versions = opening.get(AgentVersions)
     resources.routing.definitions.approval_policies.of_tenant = lambda tenant: replicas.state(policy_of(tenant))
     resources.credentials.stored = stored = opening.get(CredentialReader)
     resources.routing.definitions.stored = resources.routing.availability.stored = stored
@@ -270,7 +267,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         encryption=encryption,
         budgets=budgets,
         routing=resources.routing,
-        hooks=resources.hooks.runner,
+        hooks=opening.get(ToolHooks),
         credentials=resources.credentials,
         definition_texts=definition_texts,
         extra_tools={
@@ -278,18 +275,16 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
             **operation_tools,
         },
         clients=resources.client_tools.tools,
-        definitions=opening.get(RunDefinitions),
-        skills=opening.get(DefinedSkills),
-        made_volumes=volumes.volumes,
+        definitions=opening.get(DefinitionsView),
+        skills=opening.get(SkillShelf),
+        made_volumes=opening.get(MadeVolumes),
         compaction_memory=opening.get(DialogueKeeper),
         channels=opening.get(VisibleChannels).rows,
-        mcp_servers=opening.get(McpServers),
+        tenant_tools=opening.get(ToolsOfTenants),
     )
-    mcp_discovery = McpDiscovery(opening.get(McpServers), now_s=time.monotonic)
     admission_queue = build_admission_queue(loaded)
 
     def on_run_ended(tenant: str, facts: RunFacts) -> None:
-        ephemeral_volumes.on_run_ended(tenant, facts)
         for services in opened:
             services.on_run_ended(tenant, facts)
 
@@ -301,7 +296,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         codec,
         publisher=opening.get(MessagePublisher),
         entries=opening.get(EntryWriter),
-        tools=HookToolCalls(opening.get(McpServers)),
+        tools=opening.get(ToolCaller),
         encryption=encryption,
         clock_ms=clock_ms,
     )
@@ -389,8 +384,6 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
             tasks.create_task(metrics.measure_loop_lag(), name="event loop lag"),
             *resources.client_tools.start_tasks(tasks),
             *(tasks.create_task(work(), name=name) for services in opened for name, work in services.tasks.items()),
-            tasks.create_task(ephemeral_volumes.run(is_first), name="ephemeral volumes"),
-            tasks.create_task(mcp_discovery.run(is_first), name="tools of MCP servers"),
             tasks.create_task(approval_notices.run(), name="webhooks of approvals"),
             tasks.create_task(run_ends.run(), name="actions at the ends of runs"),
             *resources.routing.start_tasks(tasks, is_active_prober=is_first),
