@@ -75,7 +75,7 @@ from loomlog.services.application.channel_streams import ChannelStreams
 from loomlog.services.application.clients.connections import ClientConnections, ClientLimits
 from loomlog.services.application.command_publisher import CommandPublisher
 from loomlog.services.application.content import ContentAccess
-from loomlog.services.application.definition_runs import DefinitionRuns, ReadModelRuns
+from loomlog.services.application.definition_runs import DefinitionRuns
 from loomlog.services.application.definitions import Definitions
 from loomlog.services.application.dispatch import Dispatch
 from loomlog.services.application.errors import key_reused
@@ -116,12 +116,8 @@ from loomlog.services.application.webhooks import Webhooks, append_delivery, run
 from loomlog.services.core.access.decide import Caller, RunIdentity
 from loomlog.services.core.families import Family
 from loomlog.services.core.mcp_logins import McpLogins
-from loomlog.services.families.channel.access import require_publisher
-from loomlog.services.families.channel.handlers import request_origin
 from loomlog.services.families.channel.services import ChannelServices
-from loomlog.services.families.definition.services import RunSources
 from loomlog.services.families.definition.table import DefinitionTable
-from loomlog.services.families.hook.services import HookOptions
 from loomlog.services.families.installation import InstallationCommands
 from loomlog.services.families.opening import FamilyContext, open_families
 from loomlog.services.families.ports.callers import CallerDirectory
@@ -129,10 +125,12 @@ from loomlog.services.families.ports.command_ids import CommandIds
 from loomlog.services.families.ports.content_erasure import counts_of_clients
 from loomlog.services.families.ports.credential_erasure import CredentialErasure
 from loomlog.services.families.ports.embedder_state import EmbedderState
+from loomlog.services.families.ports.publishing import PublishRights
 from loomlog.services.families.ports.quotas import CallerQuotas
 from loomlog.services.families.ports.recorded_spending import RecordedSpending
 from loomlog.services.families.ports.row_erasure import RowErasure
 from loomlog.services.families.ports.run_reads import RunReads
+from loomlog.services.families.ports.run_sources import RunSources
 from loomlog.services.families.ports.run_times import RunTimes
 from loomlog.services.families.ports.spending_limits import SpendingLimits
 from loomlog.services.families.ports.users import UserSources
@@ -304,7 +302,7 @@ class Application:
             admit=self._admit_run,
             credentials=credentials,
             read_positions=self._positions_of_start,
-            require_publisher=self._require_publisher,
+            require_publisher=lambda caller, channel: self._publish_rights.require_publisher(caller, channel),
             secrets=secrets,
         )
         self.usage = Usage(sources, end_offset=partial(ranges.end_offset, topics.events), wait_s=spent_wait_s)
@@ -342,9 +340,8 @@ class Application:
             ranges=ranges,
             read_positions=lambda tenant, agent: self._positions_of_start(tenant, agent, ""),
         )
-        runs = RunSources(runs=ReadModelRuns(projection), ranges=ranges, events_topic=topics.events)
-        hooks = HookOptions(installation_key=installation_key)
-        context.provide(*family_options, absence, runs, ingress, commands, hooks, RunTimes(self._started_at_ms))
+        runs = RunSources(find=projection.run, ranges=ranges, events_topic=topics.events)
+        context.provide(*family_options, absence, runs, ingress, commands, RunTimes(self._started_at_ms))
         context.provide(*(one for one in (act_reads, erasures) if one is not None))
         context.provide_as(RunReads, projection)
         context.provide_as(RecordedSpending, self.usage)
@@ -361,9 +358,10 @@ class Application:
         self.limits = context.get(SpendingLimits)
         self.wide_pauses = context.get(StatedPauses)
         self.definitions = Definitions(context.get(DefinitionTable))
+        self._publish_rights = context.get(PublishRights)
         self.mcp_logins = context.get(McpLogins)
-        self._channels = context.get(ChannelServices)
-        self.channel_streams = ChannelStreams(self._channels.operations, keepalive_s=keepalive_s)
+        channels = context.get(ChannelServices)
+        self.channel_streams = ChannelStreams(channels.operations, keepalive_s=keepalive_s)
         self.webhooks = Webhooks(
             context.get(WebhookServices),
             ingress,
@@ -371,8 +369,8 @@ class Application:
             sources,
             replicas=entities.replicas,
             channel_replicas=entities.of("channel:").replicas,
-            declarations=self._channels.declarations,
-            channel_value_bytes=self._channels.operations.limits.value_bytes_max,
+            declarations=channels.declarations,
+            channel_value_bytes=channels.operations.limits.value_bytes_max,
             secret=installation_key,
             secrets=secrets,
             clock_ms=clock_ms,
@@ -556,12 +554,6 @@ class Application:
     async def _started_at_ms(self, tenant: str, run_id: str) -> int | None:
         row = await self.projection.run(tenant, run_id)
         return None if row is None else row.started_at_ms
-
-    def _require_publisher(self, caller: Caller, channel: str) -> None:
-        """Refuse a declared channel to which a request of the caller may not publish."""
-        declared = self._channels.declarations.find(caller.tenant, channel)
-        if declared is not None:
-            require_publisher(declared, request_origin(is_admin=caller.is_admin))
 
     async def _admit_run(self, caller: Caller, who: RunIdentity, agent: str) -> None:
         for services in self._families:

@@ -17,14 +17,13 @@ from loomlog.services.application.definition_json import Blame, FileNow, PinnedS
 from loomlog.services.application.definitions import Definitions
 from loomlog.services.application.dispatch import resolve_tenant
 from loomlog.services.application.errors import bad_request
-from loomlog.services.application.queries.read_models import ReadModels
 from loomlog.services.application.queries.run_history import RunHistories
 from loomlog.services.application.queries.runs import RunList, RunQueries
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.refusals import Refused
 from loomlog.services.core.run import state as run_states
 from loomlog.services.families.definition.author import definition_tenant
-from loomlog.services.families.definition.evaluations import JudgedRun, definition_of_run, judged_run
+from loomlog.services.families.definition.evaluations import definition_of_run
 from loomlog.services.families.definition.items import PROMOTION_ITEM
 from loomlog.services.families.definition.queries import visible_place
 from loomlog.services.families.definition.state import Line, Version
@@ -32,17 +31,6 @@ from loomlog.services.families.definition.table import NAME, FileDefinition
 from loomlog.services.stream.entities.reads import EntityReads
 
 AGENT = "agent"
-
-
-class ReadModelRuns:
-    """Protocol loomlog.services.families.definition.evaluations.JudgedRuns; raises Refused."""
-
-    def __init__(self, read_models: ReadModels) -> None:
-        self._read_models = read_models
-
-    async def find(self, tenant: str, run_id: str) -> JudgedRun | None:
-        row = await self._read_models.run(tenant, run_id)
-        return None if row is None else judged_run(row)
 
 
 class DefinitionRuns:
@@ -81,7 +69,7 @@ class DefinitionRuns:
     async def blame(self, caller: Caller, run_id: str) -> Blame:
         """Return the version that a run was pinned to, who made it, and who made it active before the run began."""
         row = await self._queries.visible_run(caller, run_id)
-        def_id, _ = definition_of_run(self._table, judged_run(row))
+        def_id, _ = definition_of_run(self._table, row)
         place = self._table.find(def_id)
         resolved = self._table.resolve(AGENT, row.tenant, row.agent)
         blame: Blame = {

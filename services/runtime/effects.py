@@ -27,9 +27,11 @@ from loomlog.services.core.run.commands import EffectResult
 from loomlog.services.core.run.react import CallModel, CallTool, Effect, ReconcileTool, Summarise
 from loomlog.services.core.run.state import AwaitingModel, AwaitingTools, Compacting, State
 from loomlog.services.core.system_agents import CONSOLIDATOR
-from loomlog.services.families.mcp.servers import McpServers
 from loomlog.services.families.ports.call_budgets import CallBudgets
 from loomlog.services.families.ports.compactions import DialogueKeeper
+from loomlog.services.families.ports.made_volumes import MadeVolumes
+from loomlog.services.families.ports.tenant_tools import ToolsOfTenants
+from loomlog.services.families.ports.tool_hooks import ToolHooks
 from loomlog.services.runtime.clock import clock_ms
 from loomlog.services.runtime.content.definition_texts import DefinitionTexts
 from loomlog.services.runtime.content.encryption import ContentEncryption
@@ -44,10 +46,7 @@ from loomlog.services.runtime.models.summary_calls import SummaryCalls
 from loomlog.services.runtime.settings import RuntimeSettings
 from loomlog.services.runtime.telemetry.tracing import Tracing
 from loomlog.services.runtime.tools.client_tools import ClientTools
-from loomlog.services.runtime.tools.hooks import HookRunner
-from loomlog.services.runtime.tools.mcp_tools import McpTools
 from loomlog.services.runtime.tools.tool_calls import ToolCalls
-from loomlog.services.runtime.tools.tool_context import MadeVolumes
 from loomlog.services.runtime.tools.tool_slots import ToolCallSlots
 from loomlog.services.runtime.tools.toolset import ProcessToolset
 
@@ -180,7 +179,7 @@ def build_effect_handlers(
     encryption: ContentEncryption,
     budgets: CallBudgets | None = None,
     routing: Routing,
-    hooks: HookRunner,
+    hooks: ToolHooks,
     credentials: Credentials,
     definition_texts: DefinitionTexts | None = None,
     clock_ms: Callable[[], int] = clock_ms,
@@ -191,7 +190,7 @@ def build_effect_handlers(
     made_volumes: MadeVolumes | None = None,
     compaction_memory: DialogueKeeper | None = None,
     channels: ChannelRows | None = None,
-    mcp_servers: McpServers | None = None,
+    tenant_tools: ToolsOfTenants | None = None,
 ) -> EffectHandlers:
     """Build the effect handlers of this process."""
     configuration = loaded.configuration
@@ -201,11 +200,15 @@ def build_effect_handlers(
     tools.update(build_api_tools(configuration.local_api))
     guide = ToolGuide(tools, describe_server(loaded))
     routing.definitions.fill_prompt = lambda prompt, names: guide.fill(prompt, select_granted(names, tools))
-    mcp = None if mcp_servers is None else McpTools(mcp_servers)
     shelf = (
-        ProcessToolset(tools, mcp=mcp)
+        ProcessToolset(tools, tenant_tools=tenant_tools)
         if clients is None
-        else ProcessToolset(tools, client_tools=clients.tools_for, missing_client_tool=clients.missing_tool, mcp=mcp)
+        else ProcessToolset(
+            tools,
+            client_tools=clients.tools_for,
+            missing_client_tool=clients.missing_tool,
+            tenant_tools=tenant_tools,
+        )
     )
     blobs = FileBlobs(loaded.settings.effective_blob_folder)
     redaction = Redaction(loaded.secrets if loaded.settings.redact_secrets else {})

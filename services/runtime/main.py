@@ -15,7 +15,6 @@ import logging
 import os
 import signal
 import sys
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,18 +31,13 @@ from loomlog.connectors.process.file_limits import raise_open_file_limit
 from loomlog.connectors.process.gc_tuning import tune_gc
 from loomlog.connectors.process.hardening import disable_process_dumping
 from loomlog.connectors.process.liveness_sockets import request_handover, wait_for_disconnect
+from loomlog.connectors.protocols import DefinitionsView, SkillShelf
 from loomlog.connectors.storage.blobs import FileBlobs
 from loomlog.connectors.tools.remote_calls import RESULTS_TOPIC
+from loomlog.projections.run_queries import run_by_id
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.families import FamilyProblem
 from loomlog.services.families.approvals import policy_of
-from loomlog.services.families.channel.api import TOOL as CHANNEL_TOOL
-from loomlog.services.families.channel.services import ChannelServices
-from loomlog.services.families.definition.services import RunSources
-from loomlog.services.families.definition.table import DefinitionTable
-from loomlog.services.families.definition.views import DefinedSkills, RunDefinitions
-from loomlog.services.families.definition.volumes import VolumeOperations
-from loomlog.services.families.mcp.servers import McpServers
 from loomlog.services.families.opening import (
     FamilyContext,
     OwnedPartitions,
@@ -53,15 +47,23 @@ from loomlog.services.families.opening import (
     open_families,
     read_family_options,
 )
-from loomlog.services.families.pause import FAMILY as PAUSE
+from loomlog.services.families.ports.agent_versions import AgentVersions
+from loomlog.services.families.ports.availability import ProviderAvailability
 from loomlog.services.families.ports.call_budgets import RunBudgets
+from loomlog.services.families.ports.call_waits import CallWaits
 from loomlog.services.families.ports.callers import CallerDirectory
 from loomlog.services.families.ports.compactions import DialogueKeeper
 from loomlog.services.families.ports.credentials import CredentialValues
+from loomlog.services.families.ports.end_calls import ToolCaller
 from loomlog.services.families.ports.isolation import Isolation
+from loomlog.services.families.ports.made_volumes import MadeVolumes
 from loomlog.services.families.ports.prompts import DefinitionTextReader, PromptAdditions
 from loomlog.services.families.ports.run_ends import EntryWriter, MessagePublisher
+from loomlog.services.families.ports.run_sources import RunSources
 from loomlog.services.families.ports.startable_agents import StartableAgents
+from loomlog.services.families.ports.tenant_tools import ToolsOfTenants
+from loomlog.services.families.ports.tool_hooks import ToolHooks
+from loomlog.services.families.ports.visible_channels import VisibleChannels
 from loomlog.services.families.ports.wide_pauses import RunPauses
 from loomlog.services.families.process_start import load_for_start
 from loomlog.services.families.registry import all_families, all_operations, all_tools
@@ -75,11 +77,10 @@ from loomlog.services.runtime.models.definition_resolver import can_start
 from loomlog.services.runtime.models.previews import Previews
 from loomlog.services.runtime.resources import RuntimeResources, open_resources
 from loomlog.services.runtime.run.approval_notices import ApprovalNotices
-from loomlog.services.runtime.run.channel_waits import ChannelWaits
 from loomlog.services.runtime.run.context import RunContext
 from loomlog.services.runtime.run.family import RunFamily
 from loomlog.services.runtime.run.interrupt_responses import InterruptionAnswers
-from loomlog.services.runtime.run.system_channels import SystemChannels
+from loomlog.services.runtime.run.wait_answers import WaitAnswers
 from loomlog.services.runtime.run_end_setup import open_run_ends
 from loomlog.services.runtime.run_host import StandbyEdges, StandbyReaders, build_run_host
 from loomlog.services.runtime.settings import MissingRuntimeSetting
@@ -87,9 +88,6 @@ from loomlog.services.runtime.telemetry.exposition import build_exposition, buil
 from loomlog.services.runtime.telemetry.metrics import RunMetrics
 from loomlog.services.runtime.telemetry.metrics_server import ADDRESS, bind_socket, serve
 from loomlog.services.runtime.telemetry.run_summaries import RunSummaries
-from loomlog.services.runtime.tools.ephemeral_volumes import EphemeralVolumes
-from loomlog.services.runtime.tools.mcp_discovery import McpDiscovery
-from loomlog.services.runtime.tools.mcp_tools import HookToolCalls
 from loomlog.services.runtime.tools.operation_tools import build_operation_tools
 from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.encryption.content_fields import dead_letter_value
@@ -205,7 +203,10 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
     opening.provide(
         *read_family_options(loaded, families),
         *await connect_families(settings.postgres, settings.installation_secret, families),
-        RunSources(runs=resources.judged_runs, ranges=resources.ranges, events_topic=topics.TOPICS.events),
+        RunSources(
+            find=partial(run_by_id, resources.run_rows), ranges=resources.ranges, events_topic=topics.TOPICS.events
+        ),
+        ProviderAvailability(table=lambda: resources.routing.global_table.table),
         RunningProcess.of("runtime", loaded.settings.replica_id),
         OwnedPartitions(
             terms=lambda: entities[0].owned_terms(),
@@ -226,11 +227,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
     )
     handlers, opened = open_families(opening, families)
     budgets, pauses = opening.get(RunBudgets), opening.get(RunPauses)
-    definitions, volumes = opening.get(DefinitionTable), opening.get(VolumeOperations)
-    ephemeral_volumes = EphemeralVolumes(
-        volumes, resources.index, clock_ms=clock_ms, interval_s=loaded.settings.ephemeral_volume_sweep_ms / 1000
-    )
-    resources.routing.definitions.versions = definitions
+    resources.routing.definitions.versions = opening.get(AgentVersions)
     resources.routing.definitions.approval_policies.of_tenant = lambda tenant: replicas.state(policy_of(tenant))
     resources.credentials.stored = stored = opening.get(CredentialValues)
     resources.routing.definitions.stored = resources.routing.availability.stored = stored
@@ -242,23 +239,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         is_isolated=is_isolated,
         clock_ms=clock_ms,
     )
-    channels = opening.get(ChannelServices)
-    channel_waits = ChannelWaits(
-        channels.operations,
-        operation_tools[CHANNEL_TOOL.name],
-        is_isolated=is_isolated,
-        clock_ms=clock_ms,
-    )
-    system_channels = SystemChannels(
-        channels.operations,
-        channels.declarations,
-        codec=codec,
-        decrypt=encryption.decrypt_json,
-        availability=lambda: resources.routing.global_table.table,
-        is_active=is_first,
-        clock_ms=clock_ms,
-    )
-    replicas.on_event(PAUSE.name, system_channels.on_pause_event)
+    waits = opening.get(CallWaits)
     approval_notices = ApprovalNotices(opening.commands, clock_ms=clock_ms)
     previews = Previews(codec, appender, topic=topics.DELTAS_TOPIC, partitions=resources.partitions, term_of=term_of)
     effects = build_effect_handlers(
@@ -272,7 +253,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         encryption=encryption,
         budgets=budgets,
         routing=resources.routing,
-        hooks=resources.hooks.runner,
+        hooks=opening.get(ToolHooks),
         credentials=resources.credentials,
         definition_texts=definition_texts,
         extra_tools={
@@ -280,18 +261,16 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
             **operation_tools,
         },
         clients=resources.client_tools.tools,
-        definitions=opening.get(RunDefinitions),
-        skills=opening.get(DefinedSkills),
-        made_volumes=volumes.volumes,
+        definitions=opening.get(DefinitionsView),
+        skills=opening.get(SkillShelf),
+        made_volumes=opening.get(MadeVolumes),
         compaction_memory=opening.get(DialogueKeeper),
-        channels=channels.declarations.rows,
-        mcp_servers=opening.get(McpServers),
+        channels=opening.get(VisibleChannels).rows,
+        tenant_tools=opening.get(ToolsOfTenants),
     )
-    mcp_discovery = McpDiscovery(opening.get(McpServers), now_s=time.monotonic)
     admission_queue = build_admission_queue(loaded)
 
     def on_run_ended(tenant: str, facts: RunFacts) -> None:
-        ephemeral_volumes.on_run_ended(tenant, facts)
         for services in opened:
             services.on_run_ended(tenant, facts)
 
@@ -303,7 +282,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         codec,
         publisher=opening.get(MessagePublisher),
         entries=opening.get(EntryWriter),
-        tools=HookToolCalls(opening.get(McpServers)),
+        tools=opening.get(ToolCaller),
         encryption=encryption,
         clock_ms=clock_ms,
     )
@@ -327,12 +306,12 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         definition_texts=definition_texts,
         prompt_memory=opening.get(PromptAdditions),
         complete_call=effects.complete_call,
-        wait_results=channel_waits,
-        release_lease=channel_waits.release_lease,
+        wait_results=WaitAnswers(waits, operation_tools, is_isolated=is_isolated),
+        release_lease=waits.release_lease,
         end_actions=run_ends,
         on_run_ended=on_run_ended,
-        on_interruption=system_channels.on_interruption,
-        on_approval=(approval_notices.on_asked, system_channels.on_asked),
+        on_interruption=[services.on_question for services in opened],
+        on_approval=[approval_notices.on_asked, *(services.on_approval for services in opened)],
     )
     entities = host_entities(
         resources.entities,
@@ -390,9 +369,6 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
             tasks.create_task(metrics.measure_loop_lag(), name="event loop lag"),
             *resources.client_tools.start_tasks(tasks),
             *(tasks.create_task(work(), name=name) for services in opened for name, work in services.tasks.items()),
-            tasks.create_task(ephemeral_volumes.run(is_first), name="ephemeral volumes"),
-            tasks.create_task(mcp_discovery.run(is_first), name="tools of MCP servers"),
-            tasks.create_task(system_channels.run(), name="channels of the system"),
             tasks.create_task(approval_notices.run(), name="webhooks of approvals"),
             tasks.create_task(run_ends.run(), name="actions at the ends of runs"),
             *resources.routing.start_tasks(tasks, is_active_prober=is_first),

@@ -54,6 +54,7 @@ from loomlog.services.core.families import aggregate_id, aggregate_key
 from loomlog.services.families.definition.files import configured_definitions
 from loomlog.services.families.definition.state import def_id, line_id
 from loomlog.services.families.definition.table import DefinitionTable
+from loomlog.services.families.definition.views import DefinedAgents
 from loomlog.services.families.registry import all_families
 from loomlog.services.runtime.models.agent_definitions import AgentDefinitions
 from loomlog.services.stream.entities.checkpoints import EntityCheckpoints
@@ -308,12 +309,13 @@ async def measure_resolution(parts: EntityParts, environment: dict[str, str], li
     folder = Path(environment["LOOMLOG_CONFIG_FILES"]).parent
     configuration = load({}, working_directory=folder, paths=[]).configuration
     definitions = AgentDefinitions(configuration, ["mock"])
-    definitions.versions = DefinitionTable(
+    table = DefinitionTable(
         parts.replicas,
         configured_definitions(configuration),
         blobs=FileBlobs(Path(os.devnull)),
         reads=cast(EntityReads, None),
     )
+    definitions.versions = DefinedAgents(table)
 
     def timed(name: str) -> float:
         began = time.perf_counter_ns()

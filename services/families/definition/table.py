@@ -74,6 +74,10 @@ class Resolved(Value, frozen=True, kw_only=True):
     content: Content | None
     line: Line | None = None
 
+    @property
+    def is_of_file(self) -> bool:
+        return self.source == FILE
+
 
 def file_definition(kind: str, name: str, content: Content) -> FileDefinition:
     """Return a definition of a file with its hashes."""

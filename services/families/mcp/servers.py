@@ -4,7 +4,7 @@ A server is a definition of the kind mcpserver or a block of a file. Its tools a
 version of it, or else those that its definition was made with. Asking a server for its tools ends in an event, so every
 process has the same list and the log knows what runs were shown.
 
-Before: handlers.py, services/runtime/tools/mcp_tools.py. After: connectors/mcp.
+Before: handlers.py, tools.py. After: connectors/mcp.
 """
 
 import hashlib

@@ -19,7 +19,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from loomlog.connectors.configuration.trigger_block import CompletionHook
 from loomlog.connectors.crypto.content_encryption import is_token
@@ -29,11 +29,10 @@ from loomlog.connectors.definitions.triggers import read_hook
 from loomlog.connectors.errors import ConnectorError, Permanent
 from loomlog.connectors.mcp.peer import NotSent
 from loomlog.connectors.mcp.tool_list import visible_name
-from loomlog.connectors.protocols import Blobs, ToolResult
+from loomlog.connectors.protocols import Blobs
 from loomlog.schemas.approval_policy import ALLOW, ASK
 from loomlog.schemas.generated.callback_commands import RequestCallback
 from loomlog.schemas.generated.values import CommandEnvelope, ToolCall
-from loomlog.schemas.records import Value
 from loomlog.services.core.approvals.tree_totals import resolve_verdicts
 from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.core.run.interrupts.tree_counts import tree_totals
@@ -41,6 +40,7 @@ from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import Ended
 from loomlog.services.core.run.subagents.children import last_output, root_of
 from loomlog.services.core.run.turns.completion import owes_record
+from loomlog.services.families.ports.end_calls import EndCall, ToolCaller
 from loomlog.services.families.ports.run_ends import TRIES_MS, EndedRun, EntryWriter, MessagePublisher
 from loomlog.services.runtime.content.definition_texts import DefinitionTexts
 from loomlog.services.runtime.content.encryption import PLAINTEXT, ContentEncryption
@@ -58,26 +58,6 @@ ERROR_CHARACTERS_MAX = 300
 """Characters of a tool's error that are kept."""
 RESULT = "result"
 _TEMPLATE = re.compile(r"\{\{\s*run\.(final_text|id|result|status)\s*\}\}")
-
-
-class HookCall(Value, frozen=True, kw_only=True):
-    """A call of a tool after the end of a run."""
-
-    tenant: str
-    root_run_id: str
-    idempotency_key: str
-    server: str
-    tool: str
-    user_id: str = ""
-    agent: str = ""
-
-
-class ToolCaller(Protocol):
-    """Calls tools of MCP servers (services/runtime/tools/mcp_tools.py)."""
-
-    async def call(self, call: HookCall, arguments: Any) -> ToolResult:
-        """Return the result. Raises ConnectorError; NotSent when nothing was done."""
-        ...
 
 
 class RunEndHooks:
@@ -221,7 +201,7 @@ class RunEndHooks:
     ) -> None:
         """Call a tool once; again only when nothing was sent, or after a take-over, with the same idempotency key."""
         await self._require_allowed(visible_name(hook.server, hook.tool), arguments, end, facts)
-        context = HookCall(
+        context = EndCall(
             tenant=end.tenant,
             root_run_id=root_of(facts),
             idempotency_key=command_id,

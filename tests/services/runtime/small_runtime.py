@@ -24,7 +24,9 @@ from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.families.budget.reservations import BudgetReservations
 from loomlog.services.families.pause.state import PauseTable
 from loomlog.services.families.ports.compactions import DialogueKeeper
+from loomlog.services.families.ports.made_volumes import MadeVolumes
 from loomlog.services.families.ports.prompts import PromptAdditions
+from loomlog.services.families.ports.tool_hooks import ToolHooks
 from loomlog.services.runtime.admission.queue import AdmissionQueue
 from loomlog.services.runtime.clock import clock_ms
 from loomlog.services.runtime.content.definition_texts import DefinitionTexts
@@ -41,7 +43,6 @@ from loomlog.services.runtime.run.context import (
     RunContext,
     WaitResults,
     ignore_end,
-    ignore_interruption,
     ignore_lease,
 )
 from loomlog.services.runtime.run.family import RunFamily
@@ -49,9 +50,7 @@ from loomlog.services.runtime.run.run_end_actions import RunEndActions
 from loomlog.services.runtime.run_host import build_run_host
 from loomlog.services.runtime.telemetry.run_summaries import RunSummaries
 from loomlog.services.runtime.telemetry.tracing import NO_TRACING, Tracing
-from loomlog.services.runtime.tools.hooks import HookRunner
 from loomlog.services.runtime.tools.tool_calls import ToolCalls
-from loomlog.services.runtime.tools.tool_context import MadeVolumes
 from loomlog.services.runtime.tools.toolset import ProcessToolset
 from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.entities.replicas import Replicas
@@ -94,7 +93,7 @@ class SmallRuntime:
         prices: Mapping[tuple[str, str], Price] | None = None,
         held: frozenset[int] | None = None,
         door: AdmissionQueue | None = None,
-        hooks: HookRunner | None = None,
+        hooks: ToolHooks | None = None,
         credentials: Credentials = NO_CREDENTIALS,
         definitions: DefinitionResolver | None = None,
         providers: Mapping[str, RuntimeProvider] | None = None,
@@ -106,7 +105,7 @@ class SmallRuntime:
         wait_results: WaitResults | None = None,
         release_lease: Callable[[QueueRef, str, int], None] = ignore_lease,
         end_actions: Callable[[EndedAggregates], RunEndActions] | None = None,
-        on_interruption: Callable[[str, RunFacts, Interruption, bool], None] = ignore_interruption,
+        on_interruption: Sequence[Callable[[str, RunFacts, Interruption, bool], None]] = (),
     ) -> None:
         """`held` are the partitions it owns; None: all."""
         family, codec = RunFamily(), local_codec()

@@ -26,8 +26,9 @@ from loomlog.services.families.channel.run_messages import RunMessages
 from loomlog.services.families.memory.api import MemorySet
 from loomlog.services.families.memory.author import Author, Scope
 from loomlog.services.families.memory.run_entries import RunEntries
+from loomlog.services.families.ports.end_calls import EndCall
 from loomlog.services.families.ports.run_ends import TRIES_MS
-from loomlog.services.runtime.run.end_hooks import TEXT_BYTES_MAX, HookCall, RunEndHooks
+from loomlog.services.runtime.run.end_hooks import TEXT_BYTES_MAX, RunEndHooks
 from loomlog.services.runtime.run.run_end_actions import RunEnd
 from tests.services.core.run.given import begun
 from tests.services.entities import NOW_MS, UNANSWERED, MemoryEntities
@@ -44,7 +45,7 @@ class Here:
         self.published: list[tuple[Mapping[str, Any], ChannelCaller]] = []
         self.entries: list[tuple[MemorySet, Author, Scope]] = []
         self.error: Exception | None = None
-        self.calls: list[tuple[HookCall, Any]] = []
+        self.calls: list[tuple[EndCall, Any]] = []
         self.result = ToolResult(text="noted")
         self.blobs = MemoryBlobs()
         self.isolated: set[str] = set()
@@ -64,7 +65,7 @@ class Here:
     def is_isolated(self, tenant: str, subject: str) -> bool:
         return subject in self.isolated
 
-    async def call(self, call: HookCall, arguments: Any) -> ToolResult:
+    async def call(self, call: EndCall, arguments: Any) -> ToolResult:
         self.calls.append((call, arguments))
         if self.error is not None:
             raise self.error

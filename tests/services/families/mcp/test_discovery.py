@@ -1,7 +1,7 @@
 """Servers of the files are asked at the start, and again when their time has come."""
 
 from loomlog.connectors.configuration.mcp_block import McpServerBlock
-from loomlog.services.runtime.tools.mcp_discovery import ASK_AGAIN_S, RETRY_S, McpDiscovery
+from loomlog.services.families.mcp.discovery import ASK_AGAIN_S, RETRY_S, McpDiscovery
 from tests.connectors.mcp.peer_server import PeerServer, Raw
 from tests.services.families.mcp.world import World
 

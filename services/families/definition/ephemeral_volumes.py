@@ -3,45 +3,37 @@
 The owner of the run removes them when its end is in the log. What is left over (the owner died, the folder could not be
 removed, a call made a volume while its run ended) is found by a sweep of one runtime, the owner of run partition 0.
 
-Before: services/runtime/run/command_handler.py reports the end of a run. After:
-services/families/definition/volumes.py.
+Before: services/runtime/run/command_handler.py reports the end of a run. After: volumes.py.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Awaitable, Callable
 
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.process.logs import about
 from loomlog.connectors.tools.volume_folders import FolderProblem
+from loomlog.projections.audit import AuditRow
 from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.families.definition.volumes import VolumeOperations
-from loomlog.services.runtime.run.run_index import EndedRun
 
 log = logging.getLogger(__name__)
 
 Tree = tuple[str, str]
 """Tenant and root run."""
-
-
-class RunRows(Protocol):
-    """The index of runs (services/runtime/run/run_index.py)."""
-
-    async def find_run(self, run_id: str) -> EndedRun | None:
-        """Return the row of a run; one that is live has not ended_at_ms. Raises ConnectorError."""
-        ...
+FindRun = Callable[[str], Awaitable[AuditRow | None]]
+"""Returns the row of a run; one that is live has not ended_at_ms. Raises ConnectorError."""
 
 
 class EphemeralVolumes:
     """Removes the volumes of trees of runs that are over."""
 
     def __init__(
-        self, volumes: VolumeOperations, index: RunRows, *, clock_ms: Callable[[], int], interval_s: float
+        self, volumes: VolumeOperations, find_run: FindRun, *, clock_ms: Callable[[], int], interval_s: float
     ) -> None:
         self._volumes = volumes
-        self._index = index
+        self._find_run = find_run
         self._clock_ms = clock_ms
         self._interval_s = interval_s
         self._ended: dict[Tree, None] = {}
@@ -72,7 +64,7 @@ class EphemeralVolumes:
         """Remove the volumes of all trees whose root run is over. A run that the index does not have counts as live."""
         for tree in dict.fromkeys((one.tenant, one.content.root_run) for one in self._volumes.volumes.all_ephemeral()):
             try:
-                row = await self._index.find_run(tree[1])
+                row = await self._find_run(tree[1])
             except ConnectorError as error:
                 log.warning("could not look for ephemeral volumes of ended runs: %s", error)
                 return

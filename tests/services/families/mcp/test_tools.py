@@ -11,8 +11,8 @@ from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.protocols import EffectClass, GivenAnswer, UsesStoredCredentials
 from loomlog.schemas.generated.mcp_events import ListingFailed, ToolsListed
 from loomlog.schemas.records import replace
-from loomlog.services.runtime.run.end_hooks import HookCall
-from loomlog.services.runtime.tools.mcp_tools import HookToolCalls, McpTools, UnlistedTool
+from loomlog.services.families.mcp.tools import EndCalls, McpTools, UnlistedTool
+from loomlog.services.families.ports.end_calls import EndCall
 from loomlog.services.runtime.tools.toolset import ProcessToolset
 from tests.connectors.mcp.peer_server import ECHO, PeerServer, Raw
 from tests.connectors.mcp.test_sessions import SCRIPT
@@ -44,7 +44,7 @@ def block(peer: PeerServer, **fields) -> McpServerBlock:
 
 
 def toolset(world: World, tenant: str = "acme"):
-    return ProcessToolset({}, mcp=McpTools(world.servers)).for_principal(tenant, "ann")
+    return ProcessToolset({}, tenant_tools=McpTools(world.servers)).for_principal(tenant, "ann")
 
 
 async def listed(world: World, name: str = "crm") -> None:
@@ -64,7 +64,7 @@ async def test_tools_are_granted_by_name_and_by_pattern(peer, opened):
 
 async def test_a_process_without_servers_pays_nothing(opened):
     world = await opened()
-    tools = ProcessToolset({}, mcp=McpTools(world.servers))
+    tools = ProcessToolset({}, tenant_tools=McpTools(world.servers))
     assert tools.for_principal("acme", "ann") is tools
 
 
@@ -101,8 +101,8 @@ async def test_a_list_and_a_hook_have_stored_credentials_that_do_not_show(peer, 
     (recorded,) = world.log.events
     assert "[redacted:credential]" in recorded.tools
     assert "hunter2" not in recorded.tools
-    call = HookCall(tenant="acme", root_run_id="r_0", idempotency_key="k", server="crm", tool="echo")
-    result = await HookToolCalls(world.servers).call(call, {"text": "hunter2-hunter2"})
+    call = EndCall(tenant="acme", root_run_id="r_0", idempotency_key="k", server="crm", tool="echo")
+    result = await EndCalls(world.servers).call(call, {"text": "hunter2-hunter2"})
     assert result.text == "[redacted:credential]"
 
 
@@ -198,10 +198,10 @@ async def test_a_server_of_a_process_is_of_one_tenant(opened):
 
 
 async def test_a_hook_calls_only_what_the_definition_chooses(peer, opened):
-    calls = HookToolCalls((await opened(crm=block(peer, tools=("echo",)))).servers)
+    calls = EndCalls((await opened(crm=block(peer, tools=("echo",)))).servers)
 
-    def call(tool: str, server: str = "crm") -> HookCall:
-        return HookCall(tenant="acme", root_run_id="r_0", idempotency_key="r_1:end:0", server=server, tool=tool)
+    def call(tool: str, server: str = "crm") -> EndCall:
+        return EndCall(tenant="acme", root_run_id="r_0", idempotency_key="r_1:end:0", server=server, tool=tool)
 
     assert (await calls.call(call("echo"), {"text": "hi"})).text == "hi"
     with pytest.raises(Permanent, match="not among the `tools` of crm"):

@@ -5,7 +5,7 @@ process has in memory; nothing is asked before a turn. A call opens a session wh
 against the server's schema, and returns what the server answers. When the connection breaks after the request was sent,
 the outcome of a call that is not safe to repeat is unknown, as for any tool.
 
-Before: toolset.py. After: services/families/mcp/servers.py, connectors/mcp/session.py.
+Before: services/runtime/tools/toolset.py. After: servers.py, connectors/mcp/session.py.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from loomlog.services.families.mcp.effects import effect_of
 from loomlog.services.families.mcp.server import Server
 from loomlog.services.families.mcp.servers import McpServers
 from loomlog.services.families.ports.credentials import CredentialUser
-from loomlog.services.runtime.run.end_hooks import HookCall
+from loomlog.services.families.ports.end_calls import EndCall
 
 log = logging.getLogger("loomlog.runtime")
 
@@ -145,8 +145,8 @@ class UnlistedTool:
         return await McpTool(self._servers, self._server, tool).call(arguments, context)
 
 
-class TenantTools:
-    """The tools that a tenant's runs may use, at one time."""
+class ToolsOfTenant:
+    """Protocol loomlog.services.families.ports.tenant_tools.TenantTools."""
 
     def __init__(self, servers: McpServers, tenant: str) -> None:
         self.revision = servers.revision
@@ -189,20 +189,20 @@ class TenantTools:
 
 
 class McpTools:
-    """The tools of all tenants, built again when a list has changed."""
+    """Protocol loomlog.services.families.ports.tenant_tools.ToolsOfTenants. Built again when a list has changed."""
 
     def __init__(self, servers: McpServers, *, now_s: Callable[[], float] = time.monotonic) -> None:
         self._servers = servers
         self._now_s = now_s
         self._asked_s: dict[str, float] = {}
         """When a server that has listed nothing was last asked for a run, by aggregate."""
-        self._tenants: OrderedDict[str, TenantTools] = OrderedDict()
+        self._tenants: OrderedDict[str, ToolsOfTenant] = OrderedDict()
 
-    def for_tenant(self, tenant: str) -> TenantTools:
+    def for_tenant(self, tenant: str) -> ToolsOfTenant:
         """Return the tools that a tenant's runs may use now."""
         known = self._tenants.get(tenant)
         if known is None or known.revision != self._servers.revision:
-            known = self._tenants[tenant] = TenantTools(self._servers, tenant)
+            known = self._tenants[tenant] = ToolsOfTenant(self._servers, tenant)
             if len(self._tenants) > TENANTS_MAX:
                 self._tenants.popitem(last=False)
         return known
@@ -230,15 +230,15 @@ class McpTools:
             log.warning("a run uses no tools of %s: %s", server.name, error or "it did not list them in time")
 
 
-class HookToolCalls:
-    """Calls of tools after the ends of runs (protocol ToolCaller of end_hooks.py). They have stored
-    credentials, and none that came with the run, which are gone by then.
+class EndCalls:
+    """Protocol loomlog.services.families.ports.end_calls.ToolCaller. Calls have stored credentials, and none that came
+    with the run, which are gone by then.
     """
 
     def __init__(self, servers: McpServers) -> None:
         self._servers = servers
 
-    async def call(self, call: HookCall, arguments: Any) -> ToolResult:
+    async def call(self, call: EndCall, arguments: Any) -> ToolResult:
         """Return the result. Raises ConnectorError."""
         server = self._servers.find(call.tenant, call.server)
         if server is None:
@@ -260,11 +260,6 @@ class HookToolCalls:
             session = await self._servers.session(server, values)
             result = await session.call_tool(call.tool, arguments, timeout_s=timeout_s, key=call.idempotency_key)
         return replace(result, text=mask_credentials(values.credentials.values(), result.text))
-
-
-def is_mcp_name(name: str) -> bool:
-    """Return whether a name is one of a tool of an MCP server."""
-    return name.startswith(TOOL_PREFIX)
 
 
 def server_of(name: str) -> str:

@@ -25,10 +25,10 @@ from loomlog.services.core.run.commands import (
 from loomlog.services.core.run.react import CallTool, ReconcileTool
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import AwaitingTools
+from loomlog.services.families.hook.runner import INPUT_BYTES_MAX, HookRunner
 from loomlog.services.families.hook.state import Hook, HookTable, with_hook
 from loomlog.services.runtime.run.context import MakeResult
 from loomlog.services.runtime.telemetry.tracing import NoTracing
-from loomlog.services.runtime.tools.hooks import INPUT_BYTES_MAX, HookRunner
 from loomlog.services.runtime.tools.tool_calls import ToolCalls
 from loomlog.services.runtime.tools.toolset import ProcessToolset
 from tests.services.core.run.given import DEFINITION, NOW, RUN, at_tools, recover

@@ -2,7 +2,7 @@
 
 The owner of partition 0 does it, so exactly one live runtime does. A server that answers as before costs no event.
 
-Before: services/runtime/main.py. After: services/families/mcp/servers.py.
+Before: services.py. After: servers.py.
 """
 
 import asyncio

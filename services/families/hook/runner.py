@@ -11,13 +11,13 @@ receiver can recognise it.
 A rewritten input may not make the call stronger than the effect class of its intent: the log would promise the next
 owner that the call may be repeated when it may not. Such a call is denied.
 
-Before: tool_calls.py. After: connectors/http/signed_callbacks.py.
+Before: services/runtime/tools/tool_calls.py. After: connectors/http/signed_callbacks.py.
 """
 
 import json
 import logging
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import orjson
@@ -28,14 +28,13 @@ from loomlog.connectors.http.signed_callbacks import callback_secrets, signature
 from loomlog.connectors.http.trace_context import trace_headers
 from loomlog.connectors.tools.hosts import EXACT_PREFIX, canonical_host
 from loomlog.schemas.generated.values import HookAct
-from loomlog.schemas.records import Value, replace
+from loomlog.schemas.records import replace
 from loomlog.services.families.hook.answers import (
     DENIED,
     REWROTE_INPUT,
     REWROTE_RESULT,
     UNAVAILABLE,
     WIDENED_HOSTS,
-    HookedResult,
     InvalidHookAnswer,
     apply_post_answer,
     escalation_text,
@@ -45,6 +44,7 @@ from loomlog.services.families.hook.answers import (
     unavailable_text,
 )
 from loomlog.services.families.hook.state import FAIL_CLOSED, POST, PRE, Hook, HookTable, may_add_hosts, timeout_s
+from loomlog.services.families.ports.tool_hooks import HookedCall, HookedResult, PreHookResult
 
 log = logging.getLogger(__name__)
 
@@ -60,44 +60,11 @@ class HookTransport(Protocol):
     async def post(self, url: str, body: bytes, headers: Mapping[str, str], *, timeout_s: float) -> bytes | None: ...
 
 
-class HookedCall(Value, frozen=True, kw_only=True):
-    """Facts about a call that its hooks receive, apart from its input."""
-
-    tenant: str
-    agent: str
-    user_id: str
-    agent_id: str
-    run_id: str
-    session_id: str
-    turn: int
-    index: int
-    attempt: int
-    call_id: str
-    name: str
-    effect_class: str
-    """Effect class of the intent in the log."""
-
-
-class HookChain(Value, frozen=True, kw_only=True):
-    """The hooks of one call, as registered when it began."""
-
-    pre: tuple[Hook, ...]
-    post: tuple[Hook, ...]
-
-
-@dataclass(slots=True, kw_only=True)
-class PreHookResult:
-    """Outcome of the pre hooks of a call."""
-
-    input: Mapping[str, Any]
-    denial: HookedResult | None = None
-    added_hosts: list[str] = field(default_factory=list)
-    """Entries for the allowed hosts of this one call."""
-    acts: list[HookAct] = field(default_factory=list)
-
-
 class HookRunner:
-    """Runs the hooks. `permitted_owners` may add hosts; `secret` None: callbacks are not signed."""
+    """Protocol loomlog.services.families.ports.tool_hooks.ToolHooks.
+
+    `permitted_owners` may add hosts; `secret` None: callbacks are not signed.
+    """
 
     def __init__(
         self,
@@ -111,77 +78,17 @@ class HookRunner:
         self._table = table
         self._transport = transport
         self._clock_ms = clock_ms
-        self._permitted_owners = frozenset(permitted_owners)
+        self.permitted_owners = frozenset(permitted_owners)
         self._secret = secret
 
-    def find_chain(self, tenant: str, agent: str, tool: str) -> HookChain | None:
-        """Return the hooks to call; None when there are none."""
+    def find_chain(self, tenant: str, agent: str, tool: str) -> "HookChain | None":
         table = self._table()
         if not table.entries:
             return None
         pre, post = table.hooks_for_call(tenant, agent, tool, PRE), table.hooks_for_call(tenant, agent, tool, POST)
-        return HookChain(pre=pre, post=post) if pre or post else None
+        return HookChain(self, pre, post) if pre or post else None
 
-    async def run_pre_hooks(
-        self,
-        chain: HookChain,
-        call: HookedCall,
-        arguments: Mapping[str, Any],
-        classify_effect: Callable[[Mapping[str, Any]], str],
-    ) -> PreHookResult:
-        """Return the call as changed by the pre hooks. Does not raise errors of the hooks."""
-        result = PreHookResult(input=arguments)
-        for hook in chain.pre:
-            try:
-                answer = parse_pre_answer(await self._ask(hook, call, _call_payload(call, result.input)))
-                rewritten = None if answer.input is None else _encode_input(answer.input)
-                hosts = [_parse_host_entry(host) for host in answer.allow_hosts]
-            except (ConnectorError, InvalidHookAnswer) as error:
-                result.acts.append(_unavailable_act(hook, error))
-                if hook.fail_mode == FAIL_CLOSED:
-                    return _denied_call(result, unavailable_text(hook))
-                continue
-            if answer.denial is not None:
-                result.acts.append(_hook_act(hook, DENIED))
-                return _denied_call(result, answer.denial.text, is_error=answer.denial.is_error)
-            if rewritten is not None and answer.input is not None and answer.input != result.input:
-                became = classify_effect(answer.input)
-                if is_stronger(became, call.effect_class):
-                    result.acts.append(_hook_act(hook, DENIED))
-                    return _denied_call(result, escalation_text(hook, call.effect_class, became))
-                result.input = answer.input
-                # Only the last rewrite has the input that the tool received: the others were overwritten.
-                result.acts = [replace(act, input="") if act.input else act for act in result.acts]
-                result.acts.append(replace(_hook_act(hook, REWROTE_INPUT), input=rewritten))
-            if hosts and may_add_hosts(hook, self._permitted_owners):
-                result.added_hosts += hosts
-                url = result.input.get("url")
-                shown = url[:URL_CHARACTERS_MAX] if isinstance(url, str) else ""
-                result.acts.append(replace(_hook_act(hook, WIDENED_HOSTS), url=shown, hosts_added=answer.allow_hosts))
-            elif hosts:
-                log.warning("hook %s/%s of tenant %r may not add hosts", hook.owner, hook.name, hook.tenant)
-        return result
-
-    async def run_post_hooks(
-        self, chain: HookChain, call: HookedCall, arguments: Mapping[str, Any], result: HookedResult
-    ) -> tuple[HookedResult, list[HookAct]]:
-        """Return the result as changed by the post hooks, and their actions. Does not raise errors of the hooks."""
-        acts: list[HookAct] = []
-        for hook in chain.post:
-            body = {**_call_payload(call, arguments), "tool_result": {"text": result.text, "is_error": result.is_error}}
-            try:
-                changed = apply_post_answer(await self._ask(hook, call, body), result)
-            except (ConnectorError, InvalidHookAnswer) as error:
-                acts.append(_unavailable_act(hook, error))
-                if hook.fail_mode == FAIL_CLOSED:
-                    result = HookedResult(text=unavailable_text(hook), is_error=True)
-                continue
-            if changed != result:
-                acts.append(_hook_act(hook, REWROTE_RESULT))
-                result = changed
-        return result, acts
-
-    async def _ask(self, hook: Hook, call: HookedCall, payload: Mapping[str, Any]) -> Any:
+    async def ask(self, hook: Hook, call: HookedCall, payload: Mapping[str, Any]) -> Any:
         """Return the answer as JSON, None when there is none. Raises ConnectorError, InvalidHookAnswer."""
         body = _encode_payload(
             {"phase": hook.phase, "owner": hook.owner, "hook_name": hook.name, "hook_id": hook.hook_id, **payload}
@@ -203,6 +110,72 @@ class HookRunner:
         if hook.fail_mode == FAIL_CLOSED:
             require_decision(answer, hook.phase)
         return answer
+
+
+@dataclass(frozen=True, slots=True)
+class HookChain:
+    """Protocol loomlog.services.families.ports.tool_hooks.HookChain over the hooks of a runner."""
+
+    runner: HookRunner
+    pre: tuple[Hook, ...]
+    post: tuple[Hook, ...]
+
+    @property
+    def sees_results(self) -> bool:
+        return bool(self.post)
+
+    async def run_pre_hooks(
+        self, call: HookedCall, arguments: Mapping[str, Any], classify_effect: Callable[[Mapping[str, Any]], str]
+    ) -> PreHookResult:
+        result = PreHookResult(input=arguments)
+        for hook in self.pre:
+            try:
+                answer = parse_pre_answer(await self.runner.ask(hook, call, _call_payload(call, result.input)))
+                rewritten = None if answer.input is None else _encode_input(answer.input)
+                hosts = [_parse_host_entry(host) for host in answer.allow_hosts]
+            except (ConnectorError, InvalidHookAnswer) as error:
+                result.acts.append(_unavailable_act(hook, error))
+                if hook.fail_mode == FAIL_CLOSED:
+                    return _denied_call(result, unavailable_text(hook))
+                continue
+            if answer.denial is not None:
+                result.acts.append(_hook_act(hook, DENIED))
+                return _denied_call(result, answer.denial.text, is_error=answer.denial.is_error)
+            if rewritten is not None and answer.input is not None and answer.input != result.input:
+                became = classify_effect(answer.input)
+                if is_stronger(became, call.effect_class):
+                    result.acts.append(_hook_act(hook, DENIED))
+                    return _denied_call(result, escalation_text(hook, call.effect_class, became))
+                result.input = answer.input
+                # Only the last rewrite has the input that the tool received: the others were overwritten.
+                result.acts = [replace(act, input="") if act.input else act for act in result.acts]
+                result.acts.append(replace(_hook_act(hook, REWROTE_INPUT), input=rewritten))
+            if hosts and may_add_hosts(hook, self.runner.permitted_owners):
+                result.added_hosts += hosts
+                url = result.input.get("url")
+                shown = url[:URL_CHARACTERS_MAX] if isinstance(url, str) else ""
+                result.acts.append(replace(_hook_act(hook, WIDENED_HOSTS), url=shown, hosts_added=answer.allow_hosts))
+            elif hosts:
+                log.warning("hook %s/%s of tenant %r may not add hosts", hook.owner, hook.name, hook.tenant)
+        return result
+
+    async def run_post_hooks(
+        self, call: HookedCall, arguments: Mapping[str, Any], result: HookedResult
+    ) -> tuple[HookedResult, list[HookAct]]:
+        acts: list[HookAct] = []
+        for hook in self.post:
+            body = {**_call_payload(call, arguments), "tool_result": {"text": result.text, "is_error": result.is_error}}
+            try:
+                changed = apply_post_answer(await self.runner.ask(hook, call, body), result)
+            except (ConnectorError, InvalidHookAnswer) as error:
+                acts.append(_unavailable_act(hook, error))
+                if hook.fail_mode == FAIL_CLOSED:
+                    result = HookedResult(text=unavailable_text(hook), is_error=True)
+                continue
+            if changed != result:
+                acts.append(_hook_act(hook, REWROTE_RESULT))
+                result = changed
+        return result, acts
 
 
 def _call_payload(call: HookedCall, arguments: Mapping[str, Any]) -> dict[str, Any]:
