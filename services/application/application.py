@@ -98,6 +98,7 @@ from loomlog.services.application.queries.run_history import RunHistories
 from loomlog.services.application.queries.runs import RunQueries
 from loomlog.services.application.queries.usage import Usage
 from loomlog.services.application.request_context import command_id, command_tokens, current_request, repeatable
+from loomlog.services.application.runs.approvals import RunApprovals
 from loomlog.services.application.runs.batch import Batches
 from loomlog.services.application.runs.bulk import BulkActions
 from loomlog.services.application.runs.compactions import SessionCompactions
@@ -120,6 +121,7 @@ from loomlog.services.families.channel.services import ChannelServices
 from loomlog.services.families.definition.table import DefinitionTable
 from loomlog.services.families.installation import InstallationCommands
 from loomlog.services.families.opening import FamilyContext, open_families
+from loomlog.services.families.ports.approval_calls import ApprovalCalls
 from loomlog.services.families.ports.callers import CallerDirectory
 from loomlog.services.families.ports.command_ids import CommandIds
 from loomlog.services.families.ports.content_erasure import counts_of_clients
@@ -344,6 +346,7 @@ class Application:
         context.provide(*family_options, absence, runs, ingress, commands, RunTimes(self._started_at_ms))
         context.provide(*(one for one in (act_reads, erasures) if one is not None))
         context.provide_as(RunReads, projection)
+        context.provide_as(ApprovalCalls, RunApprovals(self))
         context.provide_as(RecordedSpending, self.usage)
         context.provide(
             CommandIds(

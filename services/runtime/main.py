@@ -37,7 +37,6 @@ from loomlog.connectors.tools.remote_calls import RESULTS_TOPIC
 from loomlog.projections.run_queries import run_by_id
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.families import FamilyProblem
-from loomlog.services.families.approvals import policy_of
 from loomlog.services.families.opening import (
     FamilyContext,
     OwnedPartitions,
@@ -48,6 +47,7 @@ from loomlog.services.families.opening import (
     read_family_options,
 )
 from loomlog.services.families.ports.agent_versions import AgentVersions
+from loomlog.services.families.ports.approval_rules import TenantRules
 from loomlog.services.families.ports.availability import ProviderAvailability
 from loomlog.services.families.ports.call_budgets import RunBudgets
 from loomlog.services.families.ports.call_waits import CallWaits
@@ -228,7 +228,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
     handlers, opened = open_families(opening, families)
     budgets, pauses = opening.get(RunBudgets), opening.get(RunPauses)
     resources.routing.definitions.versions = opening.get(AgentVersions)
-    resources.routing.definitions.approval_policies.of_tenant = lambda tenant: replicas.state(policy_of(tenant))
+    resources.routing.definitions.approval_policies.of_tenant = opening.get(TenantRules).of_tenant
     resources.credentials.stored = stored = opening.get(CredentialValues)
     resources.routing.definitions.stored = resources.routing.availability.stored = stored
     directory = opening.get(CallerDirectory)

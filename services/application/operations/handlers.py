@@ -20,7 +20,6 @@ from loomlog.services.application.operations.run_handlers import RunHandlers
 from loomlog.services.application.operations.session_handlers import SessionHandlers
 from loomlog.services.application.operations.state_file_handlers import StateFileHandlers
 from loomlog.services.application.operations.view_handlers import ViewHandlers
-from loomlog.services.application.runs.approvals import ApprovalHandlers
 from loomlog.services.core.operations import Handlers
 
 if TYPE_CHECKING:
@@ -42,7 +41,6 @@ def application_handlers(application: "Application") -> Handlers:
         DefinitionRunHandlers,
         ErasureHandlers,
         StateFileHandlers,
-        ApprovalHandlers,
         ViewHandlers,
     )
     return {operation: handler for area in areas for operation, handler in area(application).by_operation().items()}

@@ -6,7 +6,7 @@ read and send to them.
 
     state.py, decide.py   the rules of the aggregate; items.py: a row for each version
     api.py                the operations
-    handlers.py           those on policies; services/application/runs/approvals.py has those on runs
+    handlers.py           those on policies; run_handlers.py: those on calls of runs
     services.py           opens them in a process
 
 Before: requests. After: services/runtime/models/approval_policies.py pins the rules.

@@ -2,7 +2,7 @@
 
 The paths of the policy come before those of calls: a run is never called `policy`.
 
-Before: __init__.py. After: handlers.py, and services/application/runs/approvals.py for calls of runs.
+Before: __init__.py. After: handlers.py, and run_handlers.py for calls of runs.
 """
 
 from functools import partial

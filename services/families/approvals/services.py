@@ -7,8 +7,12 @@ from dataclasses import dataclass
 
 from loomlog.connectors.configuration.load import ProcessConfiguration
 from loomlog.connectors.configuration.secret_registry import NO_SECRETS, SecretRegistry
+from loomlog.services.families.approvals import policy_of
 from loomlog.services.families.approvals.handlers import PolicyHandlers
+from loomlog.services.families.approvals.run_handlers import ApprovalHandlers
 from loomlog.services.families.opening import FamilyContext, FamilyServices
+from loomlog.services.families.ports.approval_calls import ApprovalCalls
+from loomlog.services.families.ports.approval_rules import TenantRules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,5 +30,9 @@ def read_options(loaded: ProcessConfiguration) -> ApprovalOptions:
 
 def open_family(context: FamilyContext) -> FamilyServices:
     """Open approvals."""
-    handlers = PolicyHandlers(context, context.options(ApprovalOptions).secrets)
-    return FamilyServices(handlers=handlers.by_operation())
+    replicas = context.parts.replicas
+    context.provide(TenantRules(of_tenant=lambda tenant: replicas.state(policy_of(tenant))))
+    handlers = PolicyHandlers(context, context.options(ApprovalOptions).secrets).by_operation()
+    calls = context.find(ApprovalCalls)
+    of_runs = {} if calls is None else ApprovalHandlers(calls, context.reads).by_operation()
+    return FamilyServices(handlers={**handlers, **of_runs})

@@ -12,16 +12,10 @@ from functools import lru_cache
 from loomlog.connectors.configuration.approvals_block import ApprovalsBlock
 from loomlog.schemas.approval_policy import PolicyError, decode_policy, policy_sha256, reads_tree_cost
 from loomlog.schemas.generated.values import ApprovalPolicy
-from loomlog.services.families.approvals.state import TenantPolicy
+from loomlog.services.families.ports.approval_rules import RulesInForce
 
 FILE, TENANT, AGENT = "file", "tenant", "agent"
-NO_POLICY = TenantPolicy()
 NO_RULES = '{"rules":[]}'
-
-
-def no_tenant_policy(tenant: str) -> TenantPolicy:
-    """Return the rules of a tenant that has none."""
-    return NO_POLICY
 
 
 class ApprovalPolicies:
@@ -29,15 +23,15 @@ class ApprovalPolicies:
 
     def __init__(self, of_file: ApprovalsBlock) -> None:
         self._file = _pin(FILE, of_file.text)
-        self.of_tenant: Callable[[str], TenantPolicy] = no_tenant_policy
+        self.of_tenant: Callable[[str], RulesInForce] | None = None
         self._pin = lru_cache(maxsize=1_000)(_pin)
 
     def for_run(self, tenant: str, agent: ApprovalsBlock) -> tuple[ApprovalPolicy, ...]:
         """Return the policies of a run of that tenant and agent; none of them is without rules."""
-        policy = self.of_tenant(tenant)
-        if not (self._file or agent.rules or policy.version):
+        policy = None if self.of_tenant is None else self.of_tenant(tenant)
+        if not (self._file or agent.rules or (policy is not None and policy.version)):
             return ()
-        of_tenant = self._pin(TENANT, policy.text, policy.version)
+        of_tenant = () if policy is None else self._pin(TENANT, policy.text, policy.version)
         return (*self._file, *of_tenant, *self._pin(AGENT, agent.text))
 
 
