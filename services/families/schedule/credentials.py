@@ -1,6 +1,6 @@
 """Credentials that runs of schedules have: values of environment variables and stored ones, outside of the log.
 
-Before: the owner of a schedule, when it starts a run. After: run_credentials.py.
+Before: the owner of a schedule, when it starts a run. After: services/runtime/content/run_credentials.py.
 """
 
 import logging
@@ -13,17 +13,20 @@ from loomlog.connectors.tools.references import STORED
 from loomlog.schemas.generated.run_commands import StartRun
 from loomlog.schemas.generated.schedule_commands import NoteRunEnded
 from loomlog.services.core.families import FROM_OUTBOX
-from loomlog.services.families.identity.credentials import CredentialReader, CredentialUser
+from loomlog.services.families.opening import CredentialWriter
+from loomlog.services.families.ports.credentials import CredentialUser, CredentialValues
 from loomlog.services.families.schedule.decide import NO_CREDENTIAL, REFUSED
-from loomlog.services.runtime.content.run_credentials import Credentials
 
 log = logging.getLogger(__name__)
+
+NO_KEY = "credentials cannot be kept for a run: LOOMLOG_SECRET_KEY is not set here"
 
 
 class ScheduleCredentials:
     """Gives runs of schedules the values of environment variables and of stored credentials, outside of the log."""
 
-    def __init__(self, credentials: Credentials, secrets: SecretRegistry, stored: CredentialReader) -> None:
+    def __init__(self, credentials: CredentialWriter | None, secrets: SecretRegistry, stored: CredentialValues) -> None:
+        """`credentials` None: there is no key to keep them with."""
         self._credentials = credentials
         self._secrets = secrets
         self._stored = stored
@@ -50,6 +53,8 @@ class ScheduleCredentials:
                     values[name] = (await self._stored.resolve(source, user)).value
                 else:
                     values[name] = self._secrets.resolve(source, Purpose.SCHEDULE_CREDENTIAL, tenant=tenant)
+            if self._credentials is None:
+                raise Permanent(NO_KEY, kind="refused")
             await self._credentials.put(tenant, start.run_id, values)
         except (SecretRefused, Permanent) as error:
             log.error("a schedule starts no run: %s: %s", name, error, extra=about(start.run_id, tenant))

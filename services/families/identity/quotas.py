@@ -7,7 +7,7 @@ one look-up.
 A minute is a window that slides over two buckets: what was counted in the minute before counts for the part of it that
 is still within the last sixty seconds.
 
-Before: services/api/app.py, runs/start.py. After: services/families/identity/directory.py.
+Before: services/api/app.py, services/application/runs/start.py. After: directory.py.
 """
 
 import math
@@ -65,7 +65,7 @@ class Window:
 
 
 class Quotas:
-    """The quotas of a process."""
+    """The quotas of a process (port CallerQuotas)."""
 
     def __init__(
         self,
@@ -101,8 +101,8 @@ class Quotas:
 
         return release
 
-    async def admit_run(self, caller: Caller, who: RunIdentity) -> None:
-        """Count the start of a run. Raises Refused(tenant_quota_exhausted)."""
+    async def admit_run(self, caller: Caller, who: RunIdentity, agent: str) -> None:
+        """Count the start of a run, of any agent. Raises Refused(tenant_quota_exhausted)."""
         quotas = list(self._quotas(caller, who.user_id, tenant=who.tenant))
         bounds = [(of, quota.runs_at_once) for of, quota in quotas if quota.runs_at_once >= 0]
         if bounds:

@@ -18,27 +18,22 @@ A limit applies from the moment its setting is acknowledged. Whether any applies
 lag, so two things make it catch up first: a start whose sender has read more (start_handler.py), and a partition
 takeover, since its runs began under the limits that another process knew.
 
-The worst case must be an upper bound: every token has at least a byte, so a request never has fewer bytes than tokens;
-the answer is bounded by max_tokens, which is set for calls that set none.
-
-Before: model_calls.py. After: services/families/budget/accounts.py.
+Before: services/runtime/models/model_calls.py. After: accounts.py.
 """
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
 
 from loomlog.connectors.errors import ConnectorError, Permanent, Transient
-from loomlog.connectors.models.output_tool import OUTPUT_TOOL_TEXT
-from loomlog.connectors.models.pricing import Price, cost_micros
-from loomlog.connectors.protocols import ModelRequest
 from loomlog.schemas.generated.budget_commands import ReleaseBudget, ReserveBudget, SettleBudget
 from loomlog.schemas.generated.budget_events import BudgetRefused
-from loomlog.schemas.generated.values import LimitNotice, Usage
-from loomlog.schemas.records import Value, replace
+from loomlog.schemas.generated.values import LimitNotice
+from loomlog.schemas.records import replace
 from loomlog.services.families.budget.accounts import BudgetAccounts
 from loomlog.services.families.budget.amounts import find_exceeded_limit, notice_of, passed_soft_limits
 from loomlog.services.families.budget.limits import CALL_AMOUNT_MAX
+from loomlog.services.families.ports import call_budgets
+from loomlog.services.families.ports.call_budgets import BudgetUnavailable, CallAttempt, WorstCase
 from loomlog.services.stream.entities.answers import CommandInvalid, CommandUnanswered
 
 RESERVE_WAIT_S = 10.0
@@ -51,61 +46,12 @@ CAPACITY_WAIT_S = 30.0
 """Seconds to wait for calls in progress to end when the call would then fit; after that the limit applies."""
 SETTLE_WAIT_S = 5.0
 """Seconds an answer waits until it is counted; after that it is counted without its run waiting for it."""
-DEFAULT_MAX_TOKENS = 8_192
-"""Output tokens of a call under a limit whose agent sets no maximum, so that there is a worst case."""
 BILLABLE_FAILURES = frozenset({"broken_off", "timeout"})
 """Kinds of failures after which a provider may have computed something."""
 
 
-class BudgetUnavailable(Transient):
-    """The budget owner does not reply. Not the provider's fault, so no fallback is tried."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message, kind="unavailable")
-
-
-class WorstCase(Value, frozen=True):
-    """Upper bound of a call's usage: tokens of all kinds, and millionths of the currency (0 without a price)."""
-
-    tokens: int
-    micros: int
-
-
-def worst_case(request: ModelRequest, price: Price | None, max_context_tokens: int) -> WorstCase:
-    """Return the worst case of a request with max_tokens. `max_context_tokens` 0: the context window is not known."""
-    assert request.max_tokens > 0, "without max_tokens there is no worst case"
-    sent = len(repr((request.system, request.messages, request.tools)).encode(errors="replace"))
-    if request.output_schema is not None:
-        sent += len(repr((request.output_schema, OUTPUT_TOOL_TEXT)).encode(errors="replace"))
-    if max_context_tokens:
-        sent = min(sent, max_context_tokens)
-    micros = 0
-    if price is not None:
-        dearest = Price(input=max(price.input, price.cache_write, price.cache_read), output=price.output)
-        micros = cost_micros(dearest, Usage(input_tokens=sent, output_tokens=request.max_tokens)) + 1
-    return WorstCase(min(sent + request.max_tokens, CALL_AMOUNT_MAX), min(micros, CALL_AMOUNT_MAX))
-
-
-def total_tokens(usage: Usage) -> int:
-    """Return the tokens of all kinds, as limits count them."""
-    return usage.input_tokens + usage.output_tokens + usage.cache_creation_input_tokens + usage.cache_read_input_tokens
-
-
-class CallAttempt(Value, frozen=True):
-    """One attempt of a call: its run, its step (the turn, or which compaction) and its number, from 1."""
-
-    run_id: str
-    step: str
-    attempt: int
-
-    @property
-    def id(self) -> str:
-        """Id of the reservation in the budget state."""
-        return f"{self.run_id}:{self.step}.{self.attempt}"
-
-
 class BudgetReservations:
-    """Budget reservations of one process."""
+    """Budget reservations of one process (port RunBudgets)."""
 
     def __init__(self, accounts: BudgetAccounts, clock_ms: Callable[[], int]) -> None:
         self._accounts = accounts
@@ -142,7 +88,7 @@ class BudgetReservations:
             raise BudgetUnavailable(str(error)) from error
         self._known_takeovers = max(self._known_takeovers, taken_over)
 
-    def reservation_for(self, attempt: CallAttempt, tenant: str, user_id: str) -> "CallReservation | None":
+    def reservation_for(self, attempt: CallAttempt, tenant: str, user_id: str) -> call_budgets.CallReservation | None:
         """Return the reservation of a call when a known limit applies to it; `wait_for_limits` must be called first."""
         if not self._accounts.applies(tenant, user_id):
             return None
@@ -156,32 +102,6 @@ class BudgetReservations:
         """Return the hard limit that is exhausted now, by any spender. Raises BudgetUnavailable."""
         await self._catch_up()
         return self._accounts.exhausted(tenant, user_id)
-
-
-class CallBudgets(Protocol):
-    """The part of BudgetReservations that model calls need."""
-
-    async def wait_for_limits(self) -> None: ...
-    def reservation_for(self, attempt: CallAttempt, tenant: str, user_id: str) -> "CallReservation | None": ...
-
-
-class StartBudgets(Protocol):
-    """The part of BudgetReservations that the start of a run needs, a child's like any other."""
-
-    def on_takeover(self) -> None: ...
-    async def wait_for_limits(self) -> None: ...
-    def may_be_limited(self, tenant: str, user_id: str) -> bool: ...
-    async def exhausted_limit(self, tenant: str, user_id: str) -> LimitNotice | None: ...
-
-
-class NoBudgets:
-    """Budgets without limits."""
-
-    async def wait_for_limits(self) -> None:
-        """Return at once: there are no limits."""
-
-    def reservation_for(self, attempt: CallAttempt, tenant: str, user_id: str) -> None:
-        return None
 
 
 class CallReservation:
@@ -204,6 +124,7 @@ class CallReservation:
     async def reserve(self, worst: WorstCase) -> LimitNotice | None:
         """Return None when the call may be made, otherwise the limit that forbids it. Raises BudgetUnavailable."""
         self._settle_lost_attempts()
+        worst = WorstCase(min(worst.tokens, CALL_AMOUNT_MAX), min(worst.micros, CALL_AMOUNT_MAX))
         loop = asyncio.get_running_loop()
         began = loop.time()
         end = began + CAPACITY_WAIT_S

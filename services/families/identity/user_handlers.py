@@ -2,28 +2,25 @@
 
 An explanation asks the same rules as a request does, with the caller that the token would be.
 
-Before: services/application/dispatch.py. After: services/families/identity/directory.py, the read models.
+Before: services.py. After: directory.py, the read models.
 """
-
-from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.projections.run_queries import USER_RUNS_MAX, UserActivity
 from loomlog.projections.tables import EVERY_TENANT
-from loomlog.services.application.errors import bad_request
-from loomlog.services.application.operations import users as api
 from loomlog.services.core.access.decide import Caller, may_call
 from loomlog.services.core.operations import Answer, Call, Handlers, NoInput
 from loomlog.services.core.refusals import Refused
 from loomlog.services.core.times import parse_time_ms
-from loomlog.services.families.identity.directory import Directory
+from loomlog.services.families.budget.spending_limits import BudgetLimits
+from loomlog.services.families.identity import user_api as api
+from loomlog.services.families.identity.directory import Directory, caller_of
 from loomlog.services.families.identity.state import SCOPES_OF_MODE, Token
-from loomlog.services.families.ports.content_erasure import counts_of_clients
-
-if TYPE_CHECKING:  # it opens these handlers
-    from loomlog.services.application.application import Application
+from loomlog.services.families.opening import FamilyContext
+from loomlog.services.families.ports.run_reads import RunReads
+from loomlog.services.families.ports.users import UserSources
 
 NO_ACTIVITY = UserActivity(tenant="", user_id="", runs=0, running=0, last_started_at_ms=0)
 
@@ -31,8 +28,13 @@ NO_ACTIVITY = UserActivity(tenant="", user_id="", runs=0, running=0, last_starte
 class UserHandlers:
     """One method for each operation. All raise Refused."""
 
-    def __init__(self, application: "Application") -> None:
-        self._application = application
+    def __init__(self, context: FamilyContext, directory: Directory, runs: RunReads) -> None:
+        self._directory = directory
+        self._runs = runs
+        self._sources = context.get(UserSources)
+        self._budgets = context.get(BudgetLimits)
+        self._decrypt = context.decrypt
+        self._clock_ms = context.clock_ms
 
     def by_operation(self) -> Handlers:
         """Return the handlers by their operations."""
@@ -43,22 +45,18 @@ class UserHandlers:
             api.EXPLAIN_ACCESS: self.explain,
         }
 
-    @property
-    def _directory(self) -> Directory:
-        return self._application.directory
-
     async def list_users(self, call: Call[NoInput]) -> Answer[api.UserList]:
         """Return the users of a tenant; an isolated caller sees itself."""
         tenant, caller = call.caller.tenant, call.principal
         only = caller.subject if caller.is_isolated else None
-        activity = {one.user_id: one for one in await self._application.projection.user_activity(tenant, only)}
+        activity = {one.user_id: one for one in await self._runs.user_activity(tenant, only)}
         registered = self._directory.users(tenant)
         names = sorted({*activity, *registered} if only is None else {only} & {*activity, *registered})
         return Answer(value=api.UserList(users=[await self._row(tenant, name, activity.get(name)) for name in names]))
 
     async def _row(self, tenant: str, name: str, activity: UserActivity | None) -> api.UserRow:
         user, done = self._directory.users(tenant).get(name), activity or NO_ACTIVITY
-        shown = "" if user is None else await self._application.sources.content.decrypt(user.display_name, tenant)
+        shown = "" if user is None else await self._decrypt(user.display_name, tenant)
         return api.UserRow(
             user_id=name,
             running_count=done.running,
@@ -75,13 +73,11 @@ class UserHandlers:
         caller, subject = call.caller, call.input.subject
         if caller.is_admin and not caller.is_tenant_named:
             raise Refused("tenant_required", "name the tenant of the user: ?tenant=<name>")
-        tenant, application = caller.tenant, self._application
-        errors: list[str] = []
-        (activity,) = await application.projection.user_activity(tenant, subject) or [NO_ACTIVITY]
-        usage = await application.projection.usage(tenant, (), user_id=subject, since_day="", until_day="")
-        memory = await self._memory_of(tenant, subject, errors)
-        limits = await application.budgets.limits(call.principal, tenant)
-        limit = next((one.limit for one in limits if one.limit.scope == "user" and one.limit.scope_id == subject), None)
+        tenant = caller.tenant
+        (activity,) = await self._runs.user_activity(tenant, subject) or [NO_ACTIVITY]
+        usage = await self._runs.usage(tenant, (), user_id=subject, since_day="", until_day="")
+        memory, errors = await self._sources.count_memory(tenant, subject)
+        limit = self._budgets.limit_of_user(tenant, subject)
         tokens = self._directory.tokens_of_user(tenant, subject)
         value = api.InspectedUser(
             tenant=tenant,
@@ -92,7 +88,7 @@ class UserHandlers:
                 last_started_at=format_rfc3339(activity.last_started_at_ms) if activity.runs else UNSET,
             ),
             chats=activity.sessions,
-            memory=memory,
+            memory=dict(memory),
             budget=api.UserBudget(
                 soft=None if limit is None else limit.soft_tokens,
                 hard=None if limit is None else limit.hard_tokens,
@@ -101,19 +97,14 @@ class UserHandlers:
                 calls=sum(row["calls"] for row in usage), cost=sum(row["cost_micros"] for row in usage) / 1e6
             ),
             tokens=sum(self._directory.is_in_force(one.def_id) for one in tokens),
-            errors=errors,
+            errors=list(errors),
             notes=_notes(activity.runs),
         )
         return Answer(value=value)
 
-    async def _memory_of(self, tenant: str, subject: str, errors: list[str]) -> dict[str, int]:
-        findings = await self._application.erasure.content_of(tenant, subject)
-        errors += findings.errors
-        return {"user_scope_rows": counts_of_clients(findings).get("memory_rows", 0)}
-
     async def list_tenants(self, call: Call[NoInput]) -> Answer[api.TenantList]:
         """Return the tenants with what they have."""
-        activity = await self._application.projection.user_activity(EVERY_TENANT, None)
+        activity = await self._runs.user_activity(EVERY_TENANT, None)
         users: dict[str, set[str]] = {
             tenant: set(self._directory.users(tenant)) for tenant in self._directory.tenants()
         }
@@ -130,13 +121,13 @@ class UserHandlers:
 
     async def explain(self, call: Call[api.AccessExplain]) -> Answer[api.AccessExplained]:
         """Return whether a caller may call an operation, and why."""
-        from loomlog.services.application.operations import product_operations  # it imports these declarations
-
         asked = call.input
-        operation = next((one for one in product_operations() if one.name == asked.operation), None)
+        operation = next((one for one in self._sources.operations() if one.name == asked.operation), None)
         if operation is None:
-            raise bad_request(f"operation: there is no {asked.operation[:80]!r}; `loomlog operations` lists them")
-        at_ms = parse_time_ms("at", asked.at) if asked.at else self._application.clock_ms()
+            raise Refused(
+                "bad_request", f"operation: there is no {asked.operation[:80]!r}; `loomlog operations` lists them"
+            )
+        at_ms = parse_time_ms("at", asked.at) if asked.at else self._clock_ms()
         kind, caller, ended = self._find(call, asked.who, at_ms)
         allowed = not ended and may_call(caller, operation.access)
         value = api.AccessExplained(
@@ -162,21 +153,16 @@ class UserHandlers:
             named = [one for one in directory.tokens("" if sees_all else tenant) if one.name == who]
             token = next((one for one in reversed(named) if one.is_in_force(at_ms)), named[-1] if named else None)
         if token is not None and (sees_all or token.tenant == tenant):
-            return "minted token", _caller_of(token), _ended(token, at_ms)
+            return "minted token", caller_of(token), _ended(token, at_ms)
         user = directory.users(tenant).get(who)
         if user is not None:
             scopes = frozenset(SCOPES_OF_MODE[user.access_mode])
             ended = "" if user.status == "active" else "the user is disabled"
             return "user", Caller(name=who, tenant=tenant, subject=who, scopes=scopes), ended
-        caller = self._application.authenticator.named(who)
+        caller = self._sources.principal(who)
         if caller is not None and (sees_all or caller.tenant == tenant):
             return "principal of the files", caller, ""
         raise Refused("not_found", f"there is no token, user or principal {who[:80]!r} here")
-
-
-def _caller_of(token: Token) -> Caller:
-    scopes = frozenset(token.scopes)
-    return Caller(name=token.name, tenant=token.tenant, subject=token.subject, scopes=scopes, token_id=token.def_id)
 
 
 def _ended(token: Token, at_ms: int) -> str:

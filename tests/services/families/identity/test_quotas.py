@@ -6,10 +6,10 @@ import pytest
 
 from loomlog.projections.run_queries import ActiveRuns
 from loomlog.schemas.generated.values import TenantQuota
-from loomlog.services.application.quotas import LAG_S, WINDOW_S, Quotas
 from loomlog.services.core.access.decide import Caller, RunIdentity
 from loomlog.services.core.refusals import Refused
 from loomlog.services.families.identity.directory import NO_QUOTA
+from loomlog.services.families.identity.quotas import LAG_S, WINDOW_S, Quotas
 
 ADA = Caller(name="ci", tenant="acme", subject="ada", scopes=frozenset(), token_id="tok_1")
 BOB = Caller(name="bob", tenant="acme", subject="bob", scopes=frozenset())
@@ -44,7 +44,7 @@ class Here:
 
     async def refusal(self) -> Refused:
         with pytest.raises(Refused) as caught:
-            await self.quotas.admit_run(ADA, AS_ADA)
+            await self.quotas.admit_run(ADA, AS_ADA, "helper")
         assert caught.value.code == "tenant_quota_exhausted"
         return caught.value
 
@@ -107,16 +107,16 @@ def test_streams_count_until_they_are_released() -> None:
 async def test_runs_at_once_are_those_of_the_read_models_and_those_that_just_started() -> None:
     here = Here(tenant=TenantQuota(runs_at_once=2))
     here.rows = [ActiveRuns("bob", "mock", 1, 1)]
-    await here.quotas.admit_run(ADA, AS_ADA)
+    await here.quotas.admit_run(ADA, AS_ADA, "helper")
     assert (await here.refusal()).details["what"] == "runs_at_once"
     here.now_s += LAG_S
-    await here.quotas.admit_run(ADA, AS_ADA)
+    await here.quotas.admit_run(ADA, AS_ADA, "helper")
 
 
 async def test_runs_at_once_of_a_user_are_those_of_that_user() -> None:
     here = Here(user_ada=TenantQuota(runs_at_once=1))
     here.rows = [ActiveRuns("bob", "mock", 9, 9)]
-    await here.quotas.admit_run(ADA, AS_ADA)
+    await here.quotas.admit_run(ADA, AS_ADA, "helper")
     here.rows = [ActiveRuns("ada", "mock", 1, 0)]
     here.now_s += LAG_S
     await here.refusal()
@@ -124,7 +124,7 @@ async def test_runs_at_once_of_a_user_are_those_of_that_user() -> None:
 
 async def test_runs_of_a_minute_have_a_bound_of_their_own() -> None:
     here = Here(tenant=TenantQuota(runs_per_minute=1))
-    await here.quotas.admit_run(ADA, AS_ADA)
+    await here.quotas.admit_run(ADA, AS_ADA, "helper")
     assert (await here.refusal()).details["what"] == "runs_per_minute"
     here.now_s += 3 * WINDOW_S
-    await here.quotas.admit_run(ADA, AS_ADA)
+    await here.quotas.admit_run(ADA, AS_ADA, "helper")

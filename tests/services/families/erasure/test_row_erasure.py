@@ -1,23 +1,18 @@
 """Rows and blobs of a person: the event, then the wait for the projector, and what is said of either that fails."""
 
-import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from loomlog.connectors.crypto.installation_key import SecretKey
-from loomlog.connectors.crypto.signatures import PublicKey
 from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.storage.blobs import MemoryBlobs
 from loomlog.schemas.generated.erasure_commands import EraseRuns
 from loomlog.schemas.generated.values import BlobRef
-from loomlog.services.application.admin import row_erasure
-from loomlog.services.application.admin.erasure_receipts import ErasureReceipts, signed_bytes
-from loomlog.services.application.admin.row_erasure import ErasedRows, RowErasure
-from loomlog.services.families.erasure import FAMILY, RUNS_MAX
+from loomlog.services.families.erasure import FAMILY, RUNS_MAX, row_erasure
+from loomlog.services.families.erasure.row_erasure import RowErasure
+from loomlog.services.families.ports.row_erasure import ErasedRows
 from tests.services.entities import NOW_MS, UNANSWERED
 from tests.services.families_in_memory import FamiliesInMemory
 
@@ -111,23 +106,3 @@ async def test_blobs_that_could_not_be_deleted_do_not_keep_the_rows(stage: Stage
     done = await stage.erase("r_1", blobs={own.sha256: own})
     assert done.are_deleted
     assert done.errors == ("the blobs of the subject were not all deleted: away",)
-
-
-FIELDS: dict[str, Any] = {
-    "erasure_id": "e_1", "tenant": "acme", "subject": "ivy", "at": "2026-01-31T12:00:00.000Z", "by": "op",
-    "reason": "asked", "complete": True, "deleted": {"keys": 1}, "positions": ["loom.subject.keys/0:1"],
-}  # fmt: skip
-
-
-def test_a_receipt_is_signed_by_the_same_key_in_every_process() -> None:
-    receipt, same = [ErasureReceipts(SecretKey(keys=(b"k" * 32,))).receipt(**FIELDS) for _ in range(2)]
-    assert receipt == same
-    key = PublicKey(Ed25519PublicKey.from_public_bytes(base64.b64decode(receipt["public_key"])))
-    signature = base64.b64decode(receipt["signature"])
-    assert key.verify(signature, signed_bytes(receipt))
-    assert not key.verify(signature, signed_bytes({**receipt, "complete": False}))
-
-
-def test_a_receipt_without_a_secret_key_says_that_it_is_not_signed() -> None:
-    receipt = ErasureReceipts(None).receipt(**FIELDS)
-    assert (receipt["public_key"], receipt["signature"], receipt["erasure_id"]) == ("", "", "e_1")

@@ -1,9 +1,8 @@
 """The operations on what a tenant's users have done, and on who may call what. Pure.
 
-Users are registered, or known by their runs alone; both are listed together. The family of identities has what is
-changed (services/families/identity/api.py).
+Users are registered, or known by their runs alone; both are listed together. What is changed is in api.py.
 
-Before: services/application/operations/__init__.py. After: user_handlers.py carries them out.
+Before: __init__.py. After: user_handlers.py carries them out.
 """
 
 from typing import Annotated

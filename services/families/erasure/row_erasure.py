@@ -4,13 +4,11 @@ The event is what counts: the projector deletes the rows whenever it reads it, a
 answer waits for it, and says so when it takes longer. A blob is deleted where it is in plaintext and no other run has
 it; one that is encrypted is unreadable without its key.
 
-Before: erasure.py. After: services/families/erasure decides, projections/erasures.py deletes.
+Before: services/application/admin/erasure.py. After: __init__.py decides, projections/erasures.py deletes.
 """
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-
-from msgspec import Struct
 
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.protocols import Blobs
@@ -19,28 +17,20 @@ from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.generated.erasure_commands import EraseRuns
 from loomlog.schemas.generated.values import BlobRef, CommandEnvelope
 from loomlog.schemas.ids import hashed_token
-from loomlog.services.application import limits
-from loomlog.services.application.errors import unavailable
 from loomlog.services.families.erasure import RUNS_MAX
+from loomlog.services.families.operation import read_rows
+from loomlog.services.families.ports.row_erasure import ErasedRows
 from loomlog.services.stream.entities.answers import CommandInvalid, CommandUnanswered, EntityCommands
 
+COMMAND_WAIT_S = 5.0
+"""Longest wait for the owner of the erasure."""
 ROWS_WAIT_S = 30.0
 """Longest wait for the projector."""
 POLL_S = 0.1
 
 
-class ErasedRows(Struct, frozen=True, kw_only=True):
-    """What was deleted."""
-
-    position: str = ""
-    at_ms: int = 0
-    are_deleted: bool = False
-    blobs_deleted: int = 0
-    errors: tuple[str, ...] = ()
-
-
 class RowErasure:
-    """See the module."""
+    """The port of that name."""
 
     def __init__(
         self,
@@ -49,7 +39,7 @@ class RowErasure:
         blobs: Blobs,
         *,
         clock_ms: Callable[[], int],
-        wait_s: float = limits.CONTROL_WAIT_S,
+        wait_s: float = COMMAND_WAIT_S,
         rows_wait_s: float = ROWS_WAIT_S,
     ) -> None:
         self._commands, self._erasures, self._blobs = commands, erasures, blobs
@@ -113,11 +103,8 @@ class RowErasure:
         )
 
     async def erasures_of(self, tenant: str, subject: str) -> tuple[ErasureRow, ...]:
-        """Return the erasures of a subject whose rows are deleted. Raises Refused: projection_unavailable."""
-        try:
-            return tuple(await self._erasures.of_subject(tenant, subject))
-        except ConnectorError as error:
-            raise unavailable("projection", error) from error
+        """Return the erasures of a subject whose rows are deleted. Raises Unavailable."""
+        return tuple(await read_rows(self._erasures.of_subject(tenant, subject)))
 
     async def _delete_blobs(self, blobs: Mapping[str, BlobRef], run_ids: Sequence[str]) -> int:
         if not blobs:

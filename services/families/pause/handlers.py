@@ -1,15 +1,15 @@
 """Pausing more than one run: an agent, a tenant, everything. (services/application/runs/control.py pauses one run.)
 
-The owner of the pauses decides them in one order (services/families/pause). Every runtime reads them and makes its
+The owner of the pauses decides them in one order (decide.py). Every runtime reads them and makes its
 live runs stop at their next model call; new runs are refused here while a pause holds them, and start paused when they
 were accepted before. Progress is read from the read models, so a pause that was answered with `pausing` continues to
 take effect.
 
-Before: a transport. After: services/families/installation.py; every runtime applies what was decided.
+Before: services.py. After: services/families/installation.py; every runtime applies what was decided.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from loomlog.projections.frames.frame_json import format_rfc3339
@@ -18,27 +18,25 @@ from loomlog.projections.runs import RunRow, is_idle, is_paused, pause_scopes
 from loomlog.projections.tables import EVERY_TENANT
 from loomlog.schemas.generated.pause_commands import LiftPause, SetPause
 from loomlog.schemas.generated.values import CommandEnvelope
-from loomlog.services.application import limits
-from loomlog.services.application.authentication import require_scope
-from loomlog.services.application.errors import RETRY_LATER_S, bad_request, run_refusing
-from loomlog.services.application.request_context import command_id, current_request
-from loomlog.services.application.runs.requests import sanitize_reason
-from loomlog.services.application.streaming.run_stream import StreamSources
-from loomlog.services.core.access.decide import Caller
-from loomlog.services.core.access.scopes import ADMIN
+from loomlog.services.core.access.decide import Caller, RunIdentity
 from loomlog.services.core.operations import Answer, Call, Handlers, NoInput
 from loomlog.services.core.pauses import ALL, InvalidPause, WidePause, validate_scope
 from loomlog.services.core.refusals import Refused
 from loomlog.services.core.run.lifecycle.pause import RUN_SCOPE
 from loomlog.services.core.run.limits import AGENT_NAME
 from loomlog.services.families.installation import InstallationCommands, installation_envelope
+from loomlog.services.families.operation import sanitize_reason
 from loomlog.services.families.pause import PAUSES, api
 from loomlog.services.families.pause.limits import WAIT_MS
 from loomlog.services.families.pause.state import PauseTable
+from loomlog.services.families.ports.command_ids import CommandIds
+from loomlog.services.families.ports.run_reads import RunReads
 
 STATUS_ROUTE = "GET /v1/_state"
 STATUS_POLL_S = 0.1
 """Seconds between queries of the read models for the progress of a pause."""
+PAGE_SIZE = 500
+RETRY_LATER_S = 5
 COUNTED_PAGES_MAX = 40
 """Pages of live runs that are counted: 20,000 runs, the same maximum as elsewhere in a process."""
 WARNINGS_MAX = 20
@@ -55,21 +53,17 @@ class PauseTarget:
 
 
 class Pauses:
-    """The use cases of operators. All methods raise Refused, those of operations Unavailable too."""
+    """The use cases of operators (port StatedPauses). All raise Refused, those with commands Unavailable too."""
 
     def __init__(
         self,
-        sources: StreamSources,
+        runs: RunReads,
         commands: InstallationCommands,
-        *,
-        clock_ms: Callable[[], int],
-        new_token: Callable[[], str],
+        ids: CommandIds,
     ) -> None:
-        """`new_token` draws the tokens of the current request (request_context.py)."""
-        self._projection = sources.projection
+        self._runs = runs
         self._commands = commands
-        self._clock_ms = clock_ms
-        self._new_token = new_token
+        self._ids, self._new_id = ids, ids.of_step("installation")
 
     def by_operation(self) -> Handlers:
         """Return the handlers by their operations."""
@@ -81,9 +75,9 @@ class Pauses:
         table: PauseTable = self._commands.state(PAUSES)
         return table
 
-    def check_admission(self, tenant: str, agent: str) -> None:
+    async def admit_run(self, caller: Caller, who: RunIdentity, agent: str) -> None:
         """Raise Refused(runtime_paused) while a new run of that agent would be held."""
-        held = self.table.pauses_for(tenant, agent)
+        held = self.table.pauses_for(who.tenant, agent)
         if held:
             why = f": {held[0].reason}" if held[0].reason else ""
             raise Refused(
@@ -136,9 +130,12 @@ class Pauses:
         pauses = [_shown(pause) for pause in table.listed()]
         return Answer(value=api.PauseState(state=state, paused_runs_count=_count_paused(rows), pauses=pauses))
 
+    def exported(self, tenant: str) -> Sequence[WidePause]:
+        """See the port."""
+        return self.table.listed_for_tenant(tenant) if tenant else self.table.listed()
+
     async def restore(self, caller: Caller, pause: WidePause, *, dry_run: bool) -> str | None:
-        """Set a pause of another installation here; returns its position, or None when it was set already."""
-        require_scope(caller, ADMIN)
+        """See the port."""
         target = PauseTarget(scope=pause.scope, tenant=pause.tenant, agent=pause.agent)
         _validate(target)
         if self.table.find(target.scope, target.tenant, target.agent) is not None:
@@ -146,9 +143,7 @@ class Pauses:
         if dry_run:
             return ""
         try:
-            return await run_refusing(
-                self._set(self._envelope(caller), target, pause.reason), unavailable_code="log_unavailable"
-            )
+            return await self._set(self._envelope(caller), target, pause.reason)
         except Refused as refused:
             if refused.code == "already_pausing":
                 return None  # by another process just now
@@ -164,11 +159,10 @@ class Pauses:
 
     def _envelope(self, caller: Caller) -> CommandEnvelope:
         return CommandEnvelope(
-            command_id=command_id(f"c_{self._new_token()}"),
+            command_id=f"c_{self._new_id()}",
             tenant="",
             subject=caller.subject,
-            # Only the first sender knows when a repeated command was issued: 0 makes the owner look it up.
-            issued_at_ms=0 if current_request.get().idempotency_key else self._clock_ms(),
+            issued_at_ms=self._ids.issued_at_ms(),
         )
 
     async def _set(self, envelope: CommandEnvelope, target: PauseTarget, reason: str) -> str:
@@ -185,7 +179,7 @@ class Pauses:
         run_filter = RunFilter(statuses=frozenset({"running"}), agent=target.agent)
         for _ in range(COUNTED_PAGES_MAX):
             scope = target.tenant or EVERY_TENANT
-            page = await self._projection.runs(scope, run_filter, limit=limits.LIST_MAX, after=after)
+            page = await self._runs.runs(scope, run_filter, limit=PAGE_SIZE, after=after)
             rows += page.rows
             after = page.next
             if not after:
@@ -200,11 +194,11 @@ def _count_paused(rows: Iterable[RunRow]) -> int:
 def _validate(target: PauseTarget) -> None:
     """Check a target before anything is read for it. Raises Refused(bad_request)."""
     if target.agent and not AGENT_NAME.match(target.agent):
-        raise bad_request(f"agent: {target.agent[:60]!r} is no name of an agent")
+        raise Refused("bad_request", f"agent: {target.agent[:60]!r} is no name of an agent")
     try:
         validate_scope(target.scope, target.tenant, target.agent)
     except InvalidPause as error:
-        raise bad_request(str(error)) from error
+        raise Refused("bad_request", str(error)) from error
 
 
 def _to_target(asked: api.PauseRuns | api.PauseResume) -> PauseTarget:

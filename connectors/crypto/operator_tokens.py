@@ -3,7 +3,8 @@
 The pepper is LOOMLOG_OPERATOR_TOKEN_PEPPER, or derived from LOOMLOG_SECRET_KEY. Derived ones change with that key: the
 texts hashed under the previous one are found as long as it is set too. Without either no token can be made.
 
-Before: handlers.py makes a text. After: directory.py finds the token of a text.
+Before: services/families/identity/handlers.py makes a text. After: services/families/identity/directory.py finds the
+token of a text.
 """
 
 import hmac
@@ -12,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from loomlog.connectors.crypto.installation_key import SecretKey
-from loomlog.services.families.identity.limits import SUFFIX_CHARACTERS_MAX
 
 PREFIX = "lct_"
 RANDOM_BYTES = 32
@@ -47,11 +47,6 @@ def peppers_of(pepper: str, secret: SecretKey | None) -> Peppers | None:
 def new_text(random: Callable[[int], bytes] = os.urandom) -> str:
     """Return the text of a new token."""
     return PREFIX + _base58(random(RANDOM_BYTES))
-
-
-def suffix_of(text: str, *, is_imported: bool) -> str:
-    """Return the characters by which people tell tokens apart; none of a text that the operator has chosen."""
-    return "" if is_imported else text.removeprefix(PREFIX)[:SUFFIX_CHARACTERS_MAX]
 
 
 def _base58(data: bytes) -> str:

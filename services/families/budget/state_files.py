@@ -4,7 +4,7 @@ A limit is exported with the amount spent under it in its month, so a move does 
 for calls in progress count as spent: they may be billed at the source, and are made once more here. Amounts of another
 month than the current one are dropped.
 
-Before: state_files.py. After: restore.py, services/application/admin/budget_limits.py.
+Before: services/application/transfer/state_files.py and restore.py. After: spending_limits.py.
 """
 
 from collections.abc import Iterator
@@ -12,8 +12,8 @@ from typing import Any
 
 from loomlog.schemas.generated.budget_commands import SetLimit
 from loomlog.schemas.generated.values import CommandEnvelope
+from loomlog.services.core.calendar_month import month_of
 from loomlog.services.families.budget.amounts import account_at
-from loomlog.services.families.budget.calendar_month import month_of
 from loomlog.services.families.budget.state import BudgetState, Limit
 from loomlog.services.stream.archive.state_file import StatedLimit
 

@@ -23,10 +23,10 @@ from loomlog.schemas.producer import start_run_record
 from loomlog.schemas.reader import TermReader
 from loomlog.services.core.families import aggregate_key
 from loomlog.services.families.pause import FAMILY, PAUSES
+from loomlog.services.families.pause import start_paused as module
+from loomlog.services.families.pause.start_paused import REASON, StartPause, StartRefused
 from loomlog.services.runtime import main
 from loomlog.services.runtime import topics as runtime_topics
-from loomlog.services.runtime.run import start_paused as module
-from loomlog.services.runtime.run.start_paused import REASON, StartPause, StartRefused
 from loomlog.services.stream.entities.answers import Answer, CommandUnanswered
 from loomlog.services.stream.entities.hosting import EntityParts
 from loomlog.services.stream.family import Topics

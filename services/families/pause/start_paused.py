@@ -15,7 +15,7 @@ value at its start pauses nothing.
 Not chosen: claiming the entity partitions before those of runs (the pauses may belong to a process that does not
 answer, and runs would have no owner meanwhile).
 
-Before: services/runtime/main.py. After: services/families/pause/.
+Before: services.py. After: the owner of the pauses.
 """
 
 import asyncio
