@@ -119,8 +119,6 @@ from loomlog.services.core.access.decide import Caller, RunIdentity
 from loomlog.services.core.families import Family
 from loomlog.services.core.mcp_logins import McpLogins
 from loomlog.services.families.budget.accounts import BudgetAccounts
-from loomlog.services.families.channel.access import require_publisher
-from loomlog.services.families.channel.handlers import request_origin
 from loomlog.services.families.channel.services import ChannelServices
 from loomlog.services.families.definition.services import RunSources
 from loomlog.services.families.definition.table import DefinitionTable
@@ -130,6 +128,7 @@ from loomlog.services.families.identity.directory import Directory
 from loomlog.services.families.installation import InstallationCommands
 from loomlog.services.families.opening import FamilyContext, open_families
 from loomlog.services.families.ports.embedder_state import EmbedderState
+from loomlog.services.families.ports.publishing import PublishRights
 from loomlog.services.families.ports.run_times import RunTimes
 from loomlog.services.families.registry import all_families
 from loomlog.services.families.webhook.ingress import IngressLog, WebhookServices
@@ -307,7 +306,7 @@ class Application:
             admit=self._admit_run,
             credentials=credentials,
             read_positions=self._positions_of_start,
-            require_publisher=self._require_publisher,
+            require_publisher=lambda caller, channel: self._publish_rights.require_publisher(caller, channel),
             secrets=secrets,
         )
         self.forks = Forks(self.runs, self.queries, clock_ms=clock_ms, fresh_token=repeatable(new_token, "fork"))
@@ -383,9 +382,10 @@ class Application:
         self.directory = authenticator.directory = context.get(Directory)
         self.quotas = Quotas(self.directory, projection.count_active)
         self.definitions = Definitions(context.get(DefinitionTable))
+        self._publish_rights = context.get(PublishRights)
         self.mcp_logins = context.get(McpLogins)
-        self._channels = context.get(ChannelServices)
-        self.channel_streams = ChannelStreams(self._channels.operations, keepalive_s=keepalive_s)
+        channels = context.get(ChannelServices)
+        self.channel_streams = ChannelStreams(channels.operations, keepalive_s=keepalive_s)
         self.webhooks = Webhooks(
             context.get(WebhookServices),
             ingress,
@@ -393,8 +393,8 @@ class Application:
             sources,
             replicas=entities.replicas,
             channel_replicas=entities.of("channel:").replicas,
-            declarations=self._channels.declarations,
-            channel_value_bytes=self._channels.operations.limits.value_bytes_max,
+            declarations=channels.declarations,
+            channel_value_bytes=channels.operations.limits.value_bytes_max,
             secret=installation_key,
             secrets=secrets,
             clock_ms=clock_ms,
@@ -553,12 +553,6 @@ class Application:
     async def _started_at_ms(self, tenant: str, run_id: str) -> int | None:
         row = await self.projection.run(tenant, run_id)
         return None if row is None else row.started_at_ms
-
-    def _require_publisher(self, caller: Caller, channel: str) -> None:
-        """Refuse a declared channel to which a request of the caller may not publish."""
-        declared = self._channels.declarations.find(caller.tenant, channel)
-        if declared is not None:
-            require_publisher(declared, request_origin(is_admin=caller.is_admin))
 
     async def _admit_run(self, caller: Caller, who: RunIdentity, agent: str) -> None:
         for services in self._families:

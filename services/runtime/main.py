@@ -39,8 +39,6 @@ from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.families import FamilyProblem
 from loomlog.services.families.approvals import policy_of
 from loomlog.services.families.budget.accounts import BudgetAccounts
-from loomlog.services.families.channel.api import TOOL as CHANNEL_TOOL
-from loomlog.services.families.channel.services import ChannelServices
 from loomlog.services.families.definition.services import RunSources
 from loomlog.services.families.definition.table import DefinitionTable
 from loomlog.services.families.definition.views import DefinedSkills, RunDefinitions
@@ -58,11 +56,14 @@ from loomlog.services.families.opening import (
     read_family_options,
 )
 from loomlog.services.families.pause import FAMILY as PAUSE
+from loomlog.services.families.ports.availability import ProviderAvailability
+from loomlog.services.families.ports.call_waits import CallWaits
 from loomlog.services.families.ports.compactions import DialogueKeeper
 from loomlog.services.families.ports.isolation import Isolation
 from loomlog.services.families.ports.prompts import DefinitionTextReader, PromptAdditions
 from loomlog.services.families.ports.run_ends import EntryWriter, MessagePublisher
 from loomlog.services.families.ports.startable_agents import StartableAgents
+from loomlog.services.families.ports.visible_channels import VisibleChannels
 from loomlog.services.families.process_start import load_for_start
 from loomlog.services.families.registry import all_families, all_operations, all_tools
 from loomlog.services.runtime import topics
@@ -77,12 +78,11 @@ from loomlog.services.runtime.models.definition_resolver import can_start
 from loomlog.services.runtime.models.previews import Previews
 from loomlog.services.runtime.resources import RuntimeResources, open_resources
 from loomlog.services.runtime.run.approval_notices import ApprovalNotices
-from loomlog.services.runtime.run.channel_waits import ChannelWaits
 from loomlog.services.runtime.run.context import RunContext
 from loomlog.services.runtime.run.family import RunFamily
 from loomlog.services.runtime.run.interrupt_responses import InterruptionAnswers
 from loomlog.services.runtime.run.start_paused import StartPause
-from loomlog.services.runtime.run.system_channels import SystemChannels
+from loomlog.services.runtime.run.wait_answers import WaitAnswers
 from loomlog.services.runtime.run_end_setup import open_run_ends
 from loomlog.services.runtime.run_host import StandbyEdges, StandbyReaders, build_run_host
 from loomlog.services.runtime.settings import MissingRuntimeSetting
@@ -219,6 +219,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         *read_family_options(loaded, families),
         *await connect_families(settings.postgres, settings.installation_secret, families),
         RunSources(runs=resources.judged_runs, ranges=resources.ranges, events_topic=topics.TOPICS.events),
+        ProviderAvailability(table=lambda: resources.routing.global_table.table),
         RunningProcess.of("runtime", loaded.settings.replica_id),
         OwnedPartitions(
             terms=lambda: entities[0].owned_terms(),
@@ -255,23 +256,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         is_isolated=is_isolated,
         clock_ms=clock_ms,
     )
-    channels = opening.get(ChannelServices)
-    channel_waits = ChannelWaits(
-        channels.operations,
-        operation_tools[CHANNEL_TOOL.name],
-        is_isolated=is_isolated,
-        clock_ms=clock_ms,
-    )
-    system_channels = SystemChannels(
-        channels.operations,
-        channels.declarations,
-        codec=codec,
-        decrypt=encryption.decrypt_json,
-        availability=lambda: resources.routing.global_table.table,
-        is_active=is_first,
-        clock_ms=clock_ms,
-    )
-    replicas.on_event(PAUSE.name, system_channels.on_pause_event)
+    waits = opening.get(CallWaits)
     approval_notices = ApprovalNotices(opening.commands, clock_ms=clock_ms)
     previews = Previews(codec, appender, topic=topics.DELTAS_TOPIC, partitions=resources.partitions, term_of=term_of)
     effects = build_effect_handlers(
@@ -297,7 +282,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         skills=opening.get(DefinedSkills),
         made_volumes=volumes.volumes,
         compaction_memory=opening.get(DialogueKeeper),
-        channels=channels.declarations.rows,
+        channels=opening.get(VisibleChannels).rows,
         mcp_servers=opening.get(McpServers),
     )
     mcp_discovery = McpDiscovery(opening.get(McpServers), now_s=time.monotonic)
@@ -340,12 +325,12 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         definition_texts=definition_texts,
         prompt_memory=opening.get(PromptAdditions),
         complete_call=effects.complete_call,
-        wait_results=channel_waits,
-        release_lease=channel_waits.release_lease,
+        wait_results=WaitAnswers(waits, operation_tools, is_isolated=is_isolated),
+        release_lease=waits.release_lease,
         end_actions=run_ends,
         on_run_ended=on_run_ended,
-        on_interruption=system_channels.on_interruption,
-        on_approval=(approval_notices.on_asked, system_channels.on_asked),
+        on_interruption=[services.on_question for services in opened],
+        on_approval=[approval_notices.on_asked, *(services.on_approval for services in opened)],
     )
     entities = host_entities(
         resources.entities,
@@ -406,7 +391,6 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
             *(tasks.create_task(work(), name=name) for services in opened for name, work in services.tasks.items()),
             tasks.create_task(ephemeral_volumes.run(is_first), name="ephemeral volumes"),
             tasks.create_task(mcp_discovery.run(is_first), name="tools of MCP servers"),
-            tasks.create_task(system_channels.run(), name="channels of the system"),
             tasks.create_task(approval_notices.run(), name="webhooks of approvals"),
             tasks.create_task(run_ends.run(), name="actions at the ends of runs"),
             *resources.routing.start_tasks(tasks, is_active_prober=is_first),

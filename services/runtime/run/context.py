@@ -42,16 +42,12 @@ def ignore_end(tenant: str, facts: RunFacts) -> None:
     """Do nothing at the end of a run."""
 
 
-def ignore_interruption(tenant: str, facts: RunFacts, event: Interruption, is_repeated: bool) -> None:
-    """Do nothing about a question."""
-
-
 def ignore_lease(queue: QueueRef, lease_id: str, taken: int) -> None:
     """Do nothing about a lease: its queue asks again."""
 
 
 class WaitResults(Protocol):
-    """Makes results of calls that wait for channels (services/runtime/run/channel_waits.py)."""
+    """Makes results of calls that wait for channels (wait_answers.py)."""
 
     async def result(
         self, report: ReportWait, call: ToolCall, wait: Wait, facts: RunFacts, tenant: str, *, satisfied: bool
@@ -118,7 +114,7 @@ class RunContext:
     end_actions: RunEndActions | None = None
     on_run_ended: Callable[[str, RunFacts], None] = ignore_end
     """Called with the tenant and the facts of each run whose end is in the log."""
-    on_interruption: Callable[[str, RunFacts, Interruption, bool], None] = ignore_interruption
+    on_interruption: Sequence[Callable[[str, RunFacts, Interruption, bool], None]] = ()
     """Called with a question that was opened or closed and is in the log; true: again, after a takeover."""
     on_approval: Sequence[Callable[[str, RunFacts, AskedApproval, bool], None]] = ()
     """The same, with a call about which a group of people is asked."""

@@ -41,7 +41,6 @@ from loomlog.services.runtime.run.context import (
     RunContext,
     WaitResults,
     ignore_end,
-    ignore_interruption,
     ignore_lease,
 )
 from loomlog.services.runtime.run.family import RunFamily
@@ -106,7 +105,7 @@ class SmallRuntime:
         wait_results: WaitResults | None = None,
         release_lease: Callable[[QueueRef, str, int], None] = ignore_lease,
         end_actions: Callable[[EndedAggregates], RunEndActions] | None = None,
-        on_interruption: Callable[[str, RunFacts, Interruption, bool], None] = ignore_interruption,
+        on_interruption: Sequence[Callable[[str, RunFacts, Interruption, bool], None]] = (),
     ) -> None:
         """`held` are the partitions it owns; None: all."""
         family, codec = RunFamily(), local_codec()
