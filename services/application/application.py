@@ -28,7 +28,7 @@ running next to its transport. Every transport identifies the caller with `gate`
     restoring restore
     budgets   limits, set, remove, usage
     dispatch  request                (every operation: of the families, and those of operations/, which call the others)
-    definitions runnable_agents, runnable_agent
+    runnable_agents list, find
     definition_runs runs, blame      (runs of a version, the version of a run)
     probing   probe                  (of the model providers)
     repairs   show, repair           (of an aggregate that is quarantined)
@@ -81,7 +81,6 @@ from loomlog.services.application.clients.connections import ClientConnections, 
 from loomlog.services.application.command_publisher import CommandPublisher
 from loomlog.services.application.content import ContentAccess
 from loomlog.services.application.definition_runs import DefinitionRuns
-from loomlog.services.application.definitions import Definitions
 from loomlog.services.application.dispatch import Dispatch
 from loomlog.services.application.errors import key_reused
 from loomlog.services.application.event_webhooks import EventWebhooks
@@ -124,14 +123,15 @@ from loomlog.services.families.budget.accounts import BudgetAccounts
 from loomlog.services.families.channel.access import require_publisher
 from loomlog.services.families.channel.handlers import request_origin
 from loomlog.services.families.channel.services import ChannelServices
-from loomlog.services.families.definition.table import DefinitionTable
 from loomlog.services.families.identity.credential_removal import CredentialRemoval
 from loomlog.services.families.identity.directory import Directory
 from loomlog.services.families.installation import InstallationCommands
 from loomlog.services.families.memory.handlers import RunTimes
 from loomlog.services.families.memory.services import MemoryServices
 from loomlog.services.families.opening import FamilyContext, open_families
+from loomlog.services.families.ports.run_blame import RunBlame
 from loomlog.services.families.ports.run_sources import RunSources
+from loomlog.services.families.ports.runnable_agents import RunnableAgents
 from loomlog.services.families.registry import all_families
 from loomlog.services.families.webhook.ingress import IngressLog, WebhookServices
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
@@ -382,7 +382,7 @@ class Application:
         handlers, self._families = open_families(context, families)
         self.directory = authenticator.directory = context.get(Directory)
         self.quotas = Quotas(self.directory, projection.count_active)
-        self.definitions = Definitions(context.get(DefinitionTable))
+        self.runnable_agents = context.get(RunnableAgents)
         self._memory = context.get(MemoryServices)
         self.mcp_logins = context.get(McpLogins)
         self._channels = context.get(ChannelServices)
@@ -505,7 +505,7 @@ class Application:
         self.histories = RunHistories(
             sources, self.queries, ranges, codec, events_topic=topics.events, clock_ms=clock_ms
         )
-        self.definition_runs = DefinitionRuns(self.definitions, self.queries, self.histories, entity_reads)
+        self.definition_runs = DefinitionRuns(context.get(RunBlame), self.queries, self.histories)
         self.dispatch = Dispatch(
             {**application_handlers(self), **handlers, **self.wide_pauses.by_operation()},
             clock_ms=clock_ms,
