@@ -42,7 +42,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -60,7 +60,6 @@ from loomlog.connectors.storage.run_credentials import RunCredentials
 from loomlog.connectors.storage.state_files import StateFiles
 from loomlog.projections.acts import SqlActReads
 from loomlog.projections.erasures import SqlErasures
-from loomlog.projections.memory_index.reads import MemoryIndex
 from loomlog.projections.tables import EVERY_TENANT
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.ids import fresh_token, partition_key
@@ -70,7 +69,6 @@ from loomlog.services.application.admin.budget_limits import BudgetLimits
 from loomlog.services.application.admin.entity_references import EntityContent
 from loomlog.services.application.admin.erasure import SubjectErasure
 from loomlog.services.application.admin.erasure_receipts import ErasureReceipts
-from loomlog.services.application.admin.memory_erasure import MemoryContent
 from loomlog.services.application.admin.pauses import Pauses
 from loomlog.services.application.admin.probes import ProviderProbes
 from loomlog.services.application.admin.repair import AggregateRepair
@@ -120,17 +118,16 @@ from loomlog.services.core.access.decide import Caller, RunIdentity
 from loomlog.services.core.families import Family
 from loomlog.services.core.mcp_logins import McpLogins
 from loomlog.services.families.budget.accounts import BudgetAccounts
-from loomlog.services.families.channel.access import require_publisher
-from loomlog.services.families.channel.handlers import request_origin
 from loomlog.services.families.channel.services import ChannelServices
 from loomlog.services.families.identity.credential_removal import CredentialRemoval
 from loomlog.services.families.identity.directory import Directory
 from loomlog.services.families.installation import InstallationCommands
-from loomlog.services.families.memory.handlers import RunTimes
-from loomlog.services.families.memory.services import MemoryServices
 from loomlog.services.families.opening import FamilyContext, open_families
+from loomlog.services.families.ports.embedder_state import EmbedderState
+from loomlog.services.families.ports.publishing import PublishRights
 from loomlog.services.families.ports.run_blame import RunBlame
 from loomlog.services.families.ports.run_sources import RunSources
+from loomlog.services.families.ports.run_times import RunTimes
 from loomlog.services.families.ports.runnable_agents import RunnableAgents
 from loomlog.services.families.registry import all_families
 from loomlog.services.families.webhook.ingress import IngressLog, WebhookServices
@@ -308,7 +305,7 @@ class Application:
             admit=self._admit_run,
             credentials=credentials,
             read_positions=self._positions_of_start,
-            require_publisher=self._require_publisher,
+            require_publisher=lambda caller, channel: self._publish_rights.require_publisher(caller, channel),
             secrets=secrets,
         )
         self.forks = Forks(self.runs, self.queries, clock_ms=clock_ms, fresh_token=repeatable(new_token, "fork"))
@@ -383,10 +380,10 @@ class Application:
         self.directory = authenticator.directory = context.get(Directory)
         self.quotas = Quotas(self.directory, projection.count_active)
         self.runnable_agents = context.get(RunnableAgents)
-        self._memory = context.get(MemoryServices)
+        self._publish_rights = context.get(PublishRights)
         self.mcp_logins = context.get(McpLogins)
-        self._channels = context.get(ChannelServices)
-        self.channel_streams = ChannelStreams(self._channels.operations, keepalive_s=keepalive_s)
+        channels = context.get(ChannelServices)
+        self.channel_streams = ChannelStreams(channels.operations, keepalive_s=keepalive_s)
         self.webhooks = Webhooks(
             context.get(WebhookServices),
             ingress,
@@ -394,15 +391,15 @@ class Application:
             sources,
             replicas=entities.replicas,
             channel_replicas=entities.of("channel:").replicas,
-            declarations=self._channels.declarations,
-            channel_value_bytes=self._channels.operations.limits.value_bytes_max,
+            declarations=channels.declarations,
+            channel_value_bytes=channels.operations.limits.value_bytes_max,
             secret=installation_key,
             secrets=secrets,
             clock_ms=clock_ms,
             new_token=repeatable(new_token, "webhook"),
         )
         self.run_states = RunStates(sources)
-        self.memory_changes = MemoryChanges(change_feed, embedder=self._embedder_state, keepalive_s=keepalive_s)
+        self.memory_changes = MemoryChanges(change_feed, embedder=context.get(EmbedderState), keepalive_s=keepalive_s)
         self.interrupts = InterruptActions(sources, self.queries, self.control)
         self.compactions = SessionCompactions(
             self.runs,
@@ -418,13 +415,7 @@ class Application:
             self.control,
             fresh_token=repeatable(new_token, "erasure"),
             entities=EntityContent(entities, ranges, codec),
-            memory=MemoryContent(
-                entity_commands,
-                entity_reads,
-                context.find(MemoryIndex),
-                end_offset=partial(ranges.end_offset, entity_reads.topic),
-                clock_ms=clock_ms,
-            ),
+            erasers=[one for opened in self._families for one in opened.erasers],
             rows=None if erasures is None else RowErasure(entity_commands, erasures, blobs, clock_ms=clock_ms),
             receipts=ErasureReceipts(installation_key),
             credentials=context.get(CredentialRemoval),
@@ -551,9 +542,6 @@ class Application:
         """Events that are sent to others; None without an installation key."""
         return self._event_webhooks
 
-    def _embedder_state(self) -> Mapping[str, Any]:
-        return self._memory.embedder_state()
-
     def _positions_of_start(self, tenant: str, agent: str, user_id: str) -> tuple[str, ...]:
         """Return what the owner of a run must have read of entities, because this process has."""
         replicated = (self._replicas.position(one) for of_starts in self._of_starts for one in of_starts(tenant))
@@ -563,12 +551,6 @@ class Application:
     async def _started_at_ms(self, tenant: str, run_id: str) -> int | None:
         row = await self.projection.run(tenant, run_id)
         return None if row is None else row.started_at_ms
-
-    def _require_publisher(self, caller: Caller, channel: str) -> None:
-        """Refuse a declared channel to which a request of the caller may not publish."""
-        declared = self._channels.declarations.find(caller.tenant, channel)
-        if declared is not None:
-            require_publisher(declared, request_origin(is_admin=caller.is_admin))
 
     async def _admit_run(self, caller: Caller, who: RunIdentity, agent: str) -> None:
         for services in self._families:

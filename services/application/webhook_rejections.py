@@ -17,14 +17,15 @@ from loomlog.connectors.errors import ConnectorError
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.generated.webhook_commands import RejectDelivery
 from loomlog.schemas.ids import hashed_token
+from loomlog.services.core.families import aggregate_id
 from loomlog.services.families.webhook.definition import AddressedWebhook
+from loomlog.services.families.webhook.own_deliveries import OwnDeliveries
+from loomlog.services.families.webhook.state import FAMILY_NAME
 from loomlog.services.stream.entities.answers import CommandInvalid, CommandUnanswered, EntityCommands
 
 log = logging.getLogger(__name__)
 
 AT_ONCE, MINUTE_S = 10, 60.0
-ASKED_MAX = 200
-"""Commands on their way at once."""
 WEBHOOKS_MAX = 10_000
 """Webhooks that are counted; each has a definition, so there are never more than definitions."""
 WAIT_S = 10.0
@@ -46,13 +47,20 @@ class _Count(Struct):
 class RejectionLog:
     """Notes refusals; run `run` as a task."""
 
-    def __init__(self, commands: EntityCommands, *, clock_ms: Callable[[], int], new_token: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        commands: EntityCommands,
+        own: OwnDeliveries,
+        *,
+        clock_ms: Callable[[], int],
+        new_token: Callable[[], str],
+    ) -> None:
         self.dropped = 0
         self._commands = commands
+        self._own = own
         self._clock_ms = clock_ms
         self._new_token = new_token
         self._counts: dict[tuple[str, str, str], _Count] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
 
     def note(self, webhook: AddressedWebhook, verdict: str, delivery_id: str, detail: str) -> None:
         """Note a refused request."""
@@ -91,11 +99,6 @@ class RejectionLog:
             self.dropped += 1
             log.warning("a webhook was not told: %s", error)
 
-    async def settle(self) -> None:
-        """Wait until everything that is on its way is answered or dropped."""
-        while self._tasks:
-            await asyncio.gather(*self._tasks)
-
     def _command(self, count: _Count, number: int, delivery_id: str = "", detail: str = "") -> RejectDelivery:
         return RejectDelivery(
             envelope=CommandEnvelope(
@@ -112,9 +115,6 @@ class RejectionLog:
         )
 
     def _start(self, command: RejectDelivery) -> None:
-        if len(self._tasks) >= ASKED_MAX:
+        aggregate = aggregate_id(FAMILY_NAME, command.envelope.tenant, command.name)
+        if not self._own.start(aggregate, self.tell(command)):
             self.dropped += command.count
-            return
-        task = asyncio.get_running_loop().create_task(self.tell(command))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)

@@ -18,6 +18,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from msgspec import UNSET
@@ -160,7 +161,7 @@ class Webhooks:
         """`secret` None: bodies with credentials are refused."""
         self._services = services
         self._ingress = ingress
-        self.rejections = RejectionLog(commands, clock_ms=clock_ms, new_token=new_token)
+        self.rejections = RejectionLog(commands, services.own, clock_ms=clock_ms, new_token=new_token)
         self._secrets = secrets
         self._commands = commands
         self._sources = sources
@@ -197,7 +198,7 @@ class Webhooks:
                 return _error(503, "runtime_unavailable", refused.message, retry_after_s=RETRY_SOON_S)
             reply = await self._decided(taken, waiting)
         finally:
-            waiting.close()
+            self._services.own.leave(definition.aggregate, waiting)
         setting, answer = definition.webhook.sync_response, reply.body
         starts_run = reply.status == 202 and isinstance(answer, WebhookAnswer) and answer.run_id is not UNSET
         if not sync or not starts_run or setting is None or not setting.enabled:
@@ -477,14 +478,25 @@ class Webhooks:
             if waiting is not None:
                 waiting.close()
             raise
-        return PublishedEvent(answer, waiting, asyncio.get_running_loop().time() + self._ingress.wait_s)
+        deadline = asyncio.get_running_loop().time() + self._ingress.wait_s
+        if definition is None or waiting is None:
+            return PublishedEvent(answer, None, deadline)
+        return PublishedEvent(answer, waiting, deadline, leave=partial(self._services.own.leave, definition.aggregate))
 
 
 class PublishedEvent:
     """A CloudEvent that is in the log. Ask for its outcome, which ends the waiting for its webhook's decision."""
 
-    def __init__(self, answer: CloudEventAnswer, waiting: "_Waiting | None", deadline: float) -> None:
-        """`waiting` None: it goes to a channel, where nothing is decided about it."""
+    def __init__(
+        self,
+        answer: CloudEventAnswer,
+        waiting: "_Waiting | None",
+        deadline: float,
+        *,
+        leave: Callable[["_Waiting"], None] = lambda waiting: None,
+    ) -> None:
+        """`waiting` None: it goes to a channel, where nothing is decided about it. `leave`: see OwnDeliveries."""
+        self._leave = leave
         self._answer = answer
         self._waiting = waiting
         self._deadline = deadline
@@ -498,7 +510,7 @@ class PublishedEvent:
         try:
             event = await self._waiting.decision(self._deadline)
         finally:
-            self._waiting.close()
+            self._leave(self._waiting)
         match event:
             case None:
                 return replace(self._answer, pending=True)

@@ -200,8 +200,15 @@ RESOURCES: tuple[BoundedResource, ...] = (
         "reports of refused deliveries",
         "api",
         "services/application/webhook_rejections.py",
-        "200 commands, 10,000 webhooks",
+        "of 10,000 webhooks",
         "metrics of webhooks; beyond it reports are left out, and deliveries are not affected",
+    ),
+    _row(
+        "deliveries that wait for their webhooks",
+        "api",
+        "services/families/webhook/own_deliveries.py",
+        "400, of them 200 that were taken",
+        "beyond it reports of refused ones are left out, and a list of deliveries may lack the last ones",
     ),
     _row(
         "runs at work",
@@ -308,7 +315,7 @@ RESOURCES: tuple[BoundedResource, ...] = (
     _row(
         "notes after runs",
         "runtime",
-        "services/runtime/run/run_end_memory.py",
+        "services/families/consolidation/run_ends.py",
         "10,000 scopes",
         "one for each scope; runs have shares",
     ),

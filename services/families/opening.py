@@ -30,13 +30,16 @@ from loomlog.connectors.kafka.options import KafkaOptions
 from loomlog.connectors.protocols import Blobs
 from loomlog.connectors.storage.postgres import PostgresOptions, PostgresReader
 from loomlog.schemas.codec import Codec
+from loomlog.schemas.generated.run_events import InterruptionClosed, InterruptionOpened
 from loomlog.services.core.access.decide import Caller, RunIdentity
 from loomlog.services.core.check import Check
 from loomlog.services.core.families import Family
 from loomlog.services.core.operations import Handlers
+from loomlog.services.core.run.interrupts.approvals import AskedApproval
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.families.entity_handlers import EntityHandlers
 from loomlog.services.families.operation import Decrypt
+from loomlog.services.families.ports.content_erasure import ContentEraser
 from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
 from loomlog.services.stream.entities.answers import EntityCommands
@@ -156,6 +159,16 @@ class StartedRuns:
     secret: SecretKey | None
 
 
+def _ignore_question(
+    tenant: str, facts: RunFacts, event: InterruptionOpened | InterruptionClosed, is_repeated: bool
+) -> None:
+    """Do nothing about a question."""
+
+
+def _ignore_approval(tenant: str, facts: RunFacts, asked: AskedApproval, is_repeated: bool) -> None:
+    """Do nothing about a call that waits for people."""
+
+
 async def _close_nothing() -> None:
     """Close what has nothing open."""
 
@@ -195,6 +208,14 @@ class FamilyServices:
     outcomes: Sequence[OutcomeCounts] = ()
     lags: Mapping[str, Callable[[], int]] = field(default_factory=dict)
     """How many records of a topic wait for this process, by the topic's name."""
+    erasers: Sequence[ContentEraser] = ()
+    """Find and remove what it holds of a subject that is erased."""
+    on_question: Callable[[str, RunFacts, InterruptionOpened | InterruptionClosed, bool], None] = _ignore_question
+    """Called with the tenant and the facts of a run, and its question that was opened or closed and is in the log;
+    true: again, after a takeover.
+    """
+    on_approval: Callable[[str, RunFacts, AskedApproval, bool], None] = _ignore_approval
+    """The same, with a call about which a group of people is asked."""
     admit_run: Callable[[Caller, RunIdentity, str], Awaitable[None]] = _admit
     """Raises Refused where a caller may not start a run of an agent now."""
     start_positions: Callable[[str, str, str], Sequence[str]] = _read_nothing

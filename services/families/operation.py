@@ -24,6 +24,8 @@ OutputT = TypeVar("OutputT")
 ReadT = TypeVar("ReadT")
 Decrypt = Callable[[Any, str], Awaitable[Any]]
 """Returns JSON of a tenant in plaintext. Raises ConnectorError."""
+Encrypt = Callable[[str, str, str], Awaitable[str]]
+"""Returns a text as it is stored, for a tenant and a subject. Raises ConnectorError."""
 DEPTH_MAX = 100
 INTEGER_MAX = 2**63 - 1
 

@@ -26,11 +26,13 @@ from loomlog.schemas.codec import Codec
 from loomlog.services.core.run.commands import EffectResult
 from loomlog.services.core.run.react import CallModel, CallTool, Effect, ReconcileTool, Summarise
 from loomlog.services.core.run.state import AwaitingModel, AwaitingTools, Compacting, State
-from loomlog.services.families.consolidation.decide import CONSOLIDATOR
+from loomlog.services.core.system_agents import CONSOLIDATOR
+from loomlog.services.families.ports.compactions import DialogueKeeper
 from loomlog.services.families.ports.made_volumes import MadeVolumes
 from loomlog.services.families.ports.tenant_tools import ToolsOfTenants
 from loomlog.services.families.ports.tool_hooks import ToolHooks
 from loomlog.services.runtime.clock import clock_ms
+from loomlog.services.runtime.content.definition_texts import DefinitionTexts
 from loomlog.services.runtime.content.encryption import ContentEncryption
 from loomlog.services.runtime.content.redaction import Redaction
 from loomlog.services.runtime.content.run_credentials import Credentials
@@ -41,7 +43,6 @@ from loomlog.services.runtime.models.previews import Previews
 from loomlog.services.runtime.models.provider_queues import ProviderQueueLimits
 from loomlog.services.runtime.models.routing import Routing
 from loomlog.services.runtime.models.summary_calls import SummaryCalls
-from loomlog.services.runtime.run.compaction_memory import CompactionMemory
 from loomlog.services.runtime.settings import RuntimeSettings
 from loomlog.services.runtime.telemetry.tracing import Tracing
 from loomlog.services.runtime.tools.client_tools import ClientTools
@@ -62,7 +63,6 @@ class EffectHandlers:
     def __init__(
         self, models: ModelCalls, tools: ToolCalls, summaries: SummaryCalls, mask: Callable[[str], str] = str
     ) -> None:
-        self.definition_texts = models.definition_texts
         self.partial_outputs = models.partial_outputs
         self.queues = models.queues
         self.mask = mask
@@ -181,13 +181,14 @@ def build_effect_handlers(
     routing: Routing,
     hooks: ToolHooks,
     credentials: Credentials,
+    definition_texts: DefinitionTexts | None = None,
     clock_ms: Callable[[], int] = clock_ms,
     extra_tools: Mapping[str, Tool] = NO_TOOLS,
     clients: ClientTools | None = None,
     definitions: DefinitionsView | None = None,
     skills: SkillShelf | None = None,
     made_volumes: MadeVolumes | None = None,
-    compaction_memory: CompactionMemory | None = None,
+    compaction_memory: DialogueKeeper | None = None,
     channels: ChannelRows | None = None,
     tenant_tools: ToolsOfTenants | None = None,
 ) -> EffectHandlers:
@@ -244,6 +245,7 @@ def build_effect_handlers(
         plugins=build_context_plugins(loaded, credentials),
         queue_limits=provider_queue_limits(loaded),
         credentials=credentials,
+        definition_texts=definition_texts,
     )
     return EffectHandlers(
         model_calls,

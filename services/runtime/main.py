@@ -40,11 +40,8 @@ from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.families import FamilyProblem
 from loomlog.services.families.approvals import policy_of
 from loomlog.services.families.budget.accounts import BudgetAccounts
-from loomlog.services.families.channel.api import TOOL as CHANNEL_TOOL
-from loomlog.services.families.channel.services import ChannelServices
 from loomlog.services.families.identity.credentials import CredentialReader
 from loomlog.services.families.identity.directory import Directory
-from loomlog.services.families.memory.services import MemoryServices
 from loomlog.services.families.opening import (
     FamilyContext,
     OwnedPartitions,
@@ -56,32 +53,40 @@ from loomlog.services.families.opening import (
 )
 from loomlog.services.families.pause import FAMILY as PAUSE
 from loomlog.services.families.ports.agent_versions import AgentVersions
+from loomlog.services.families.ports.availability import ProviderAvailability
+from loomlog.services.families.ports.call_waits import CallWaits
+from loomlog.services.families.ports.compactions import DialogueKeeper
 from loomlog.services.families.ports.end_calls import ToolCaller
+from loomlog.services.families.ports.isolation import Isolation
 from loomlog.services.families.ports.made_volumes import MadeVolumes
+from loomlog.services.families.ports.prompts import DefinitionTextReader, PromptAdditions
+from loomlog.services.families.ports.run_ends import EntryWriter, MessagePublisher
 from loomlog.services.families.ports.run_sources import RunSources
+from loomlog.services.families.ports.startable_agents import StartableAgents
 from loomlog.services.families.ports.tenant_tools import ToolsOfTenants
 from loomlog.services.families.ports.tool_hooks import ToolHooks
+from loomlog.services.families.ports.visible_channels import VisibleChannels
 from loomlog.services.families.process_start import load_for_start
 from loomlog.services.families.registry import all_families, all_operations, all_tools
 from loomlog.services.runtime import topics
 from loomlog.services.runtime.admission.queue import build_admission_queue
+from loomlog.services.runtime.content.definition_texts import DefinitionTexts
 from loomlog.services.runtime.content.encryption import ContentEncryption
 from loomlog.services.runtime.content.schedule_credentials import ScheduleCredentials
 from loomlog.services.runtime.effects import NO_TOOLS, build_effect_handlers
 from loomlog.services.runtime.entity_hosting import host_entities
 from loomlog.services.runtime.models.budget_reservation import BudgetReservations
+from loomlog.services.runtime.models.definition_resolver import can_start
 from loomlog.services.runtime.models.previews import Previews
 from loomlog.services.runtime.resources import RuntimeResources, open_resources
 from loomlog.services.runtime.run.approval_notices import ApprovalNotices
-from loomlog.services.runtime.run.channel_waits import ChannelWaits
 from loomlog.services.runtime.run.context import RunContext
 from loomlog.services.runtime.run.family import RunFamily
 from loomlog.services.runtime.run.interrupt_responses import InterruptionAnswers
 from loomlog.services.runtime.run.start_paused import StartPause
-from loomlog.services.runtime.run.system_channels import SystemChannels
+from loomlog.services.runtime.run.wait_answers import WaitAnswers
 from loomlog.services.runtime.run_end_setup import open_run_ends
 from loomlog.services.runtime.run_host import StandbyEdges, StandbyReaders, build_run_host
-from loomlog.services.runtime.run_memory import build_run_memory
 from loomlog.services.runtime.settings import MissingRuntimeSetting
 from loomlog.services.runtime.telemetry.exposition import build_exposition, build_waiting_exposition
 from loomlog.services.runtime.telemetry.metrics import RunMetrics
@@ -188,16 +193,26 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
     def is_first() -> bool:
         return term_of(0) >= 0  # the owner of partition 0 sweeps and probes, so exactly one live runtime does
 
+    isolated = isolated_subjects(loaded.configuration)
+
+    def is_isolated(tenant: str, subject: str) -> bool:
+        return (tenant, subject) in isolated or directory.is_isolated(tenant, subject)
+
+    blobs = FileBlobs(loaded.settings.effective_blob_folder)
+    definition_texts = DefinitionTexts(blobs)
     opening = FamilyContext(
         parts=resources.entities.parts,
         commands=resources.entities.parts.client,
         reads=resources.entities.reads,
         codec=codec,
-        blobs=FileBlobs(loaded.settings.effective_blob_folder),
+        blobs=blobs,
         decrypt=encryption.decrypt_json,
         clock_ms=clock_ms,
         keys=resources.keys,
     )
+    opening.provide_as(DefinitionTextReader, definition_texts)
+    opening.provide_as(StartableAgents, partial(can_start, resources.routing.definitions))
+    opening.provide_as(Isolation, is_isolated)
     families, dead_letters = all_families(), _dead_letters(resources)
     opening.provide(
         *read_family_options(loaded, families),
@@ -205,6 +220,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         RunSources(
             find=partial(run_by_id, resources.run_rows), ranges=resources.ranges, events_topic=topics.TOPICS.events
         ),
+        ProviderAvailability(table=lambda: resources.routing.global_table.table),
         RunningProcess.of("runtime", loaded.settings.replica_id),
         OwnedPartitions(
             terms=lambda: entities[0].owned_terms(),
@@ -229,11 +245,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
     resources.credentials.stored = stored = opening.get(CredentialReader)
     resources.routing.definitions.stored = resources.routing.availability.stored = stored
     schedule_credentials = ScheduleCredentials(resources.credentials, loaded.secret_registry, stored)
-    isolated, directory = isolated_subjects(loaded.configuration), opening.get(Directory)
-
-    def is_isolated(tenant: str, subject: str) -> bool:
-        return (tenant, subject) in isolated or directory.is_isolated(tenant, subject)
-
+    directory = opening.get(Directory)
     operation_tools = build_operation_tools(
         all_tools(),
         all_operations(),
@@ -241,29 +253,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         is_isolated=is_isolated,
         clock_ms=clock_ms,
     )
-    memory = build_run_memory(
-        opening,
-        agents=resources.routing.definitions,
-        encryption=encryption,
-        is_isolated=is_isolated,
-    )
-    channels = opening.get(ChannelServices)
-    channel_waits = ChannelWaits(
-        channels.operations,
-        operation_tools[CHANNEL_TOOL.name],
-        is_isolated=is_isolated,
-        clock_ms=clock_ms,
-    )
-    system_channels = SystemChannels(
-        channels.operations,
-        channels.declarations,
-        codec=codec,
-        decrypt=encryption.decrypt_json,
-        availability=lambda: resources.routing.global_table.table,
-        is_active=is_first,
-        clock_ms=clock_ms,
-    )
-    replicas.on_event(PAUSE.name, system_channels.on_pause_event)
+    waits = opening.get(CallWaits)
     approval_notices = ApprovalNotices(opening.commands, clock_ms=clock_ms)
     previews = Previews(codec, appender, topic=topics.DELTAS_TOPIC, partitions=resources.partitions, term_of=term_of)
     effects = build_effect_handlers(
@@ -279,6 +269,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         routing=resources.routing,
         hooks=opening.get(ToolHooks),
         credentials=resources.credentials,
+        definition_texts=definition_texts,
         extra_tools={
             **(remote_tools.tools if remote_tools is not None else NO_TOOLS),
             **operation_tools,
@@ -287,14 +278,13 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         definitions=opening.get(DefinitionsView),
         skills=opening.get(SkillShelf),
         made_volumes=opening.get(MadeVolumes),
-        compaction_memory=memory.compaction,
-        channels=channels.declarations.rows,
+        compaction_memory=opening.get(DialogueKeeper),
+        channels=opening.get(VisibleChannels).rows,
         tenant_tools=opening.get(ToolsOfTenants),
     )
     admission_queue = build_admission_queue(loaded)
 
     def on_run_ended(tenant: str, facts: RunFacts) -> None:
-        memory.run_ends.on_run_ended(tenant, facts)
         for services in opened:
             services.on_run_ended(tenant, facts)
 
@@ -304,11 +294,10 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         resources.entities,
         ended_runs,
         codec,
-        publisher=channels.operations,
-        entries=opening.get(MemoryServices).backends,
+        publisher=opening.get(MessagePublisher),
+        entries=opening.get(EntryWriter),
         tools=opening.get(ToolCaller),
         encryption=encryption,
-        is_isolated=is_isolated,
         clock_ms=clock_ms,
     )
     context = RunContext(
@@ -328,15 +317,15 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         replicas=replicas,
         admission_queue=admission_queue,
         credentials=resources.credentials,
-        definition_texts=effects.definition_texts,
-        prompt_memory=memory.prompts(effects.definition_texts),
+        definition_texts=definition_texts,
+        prompt_memory=opening.get(PromptAdditions),
         complete_call=effects.complete_call,
-        wait_results=channel_waits,
-        release_lease=channel_waits.release_lease,
+        wait_results=WaitAnswers(waits, operation_tools, is_isolated=is_isolated),
+        release_lease=waits.release_lease,
         end_actions=run_ends,
         on_run_ended=on_run_ended,
-        on_interruption=system_channels.on_interruption,
-        on_approval=(approval_notices.on_asked, system_channels.on_asked),
+        on_interruption=[services.on_question for services in opened],
+        on_approval=[approval_notices.on_asked, *(services.on_approval for services in opened)],
     )
     entities = host_entities(
         resources.entities,
@@ -395,8 +384,6 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
             tasks.create_task(metrics.measure_loop_lag(), name="event loop lag"),
             *resources.client_tools.start_tasks(tasks),
             *(tasks.create_task(work(), name=name) for services in opened for name, work in services.tasks.items()),
-            tasks.create_task(memory.run_ends.run(), name="memory of ended runs"),
-            tasks.create_task(system_channels.run(), name="channels of the system"),
             tasks.create_task(approval_notices.run(), name="webhooks of approvals"),
             tasks.create_task(run_ends.run(), name="actions at the ends of runs"),
             *resources.routing.start_tasks(tasks, is_active_prober=is_first),

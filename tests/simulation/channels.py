@@ -31,19 +31,20 @@ from loomlog.services.core.run.react import CallTool
 from loomlog.services.families.channel import FAMILY
 from loomlog.services.families.channel.api import TOOL as CHANNEL_TOOL
 from loomlog.services.families.channel.api import ChannelSubscribe
+from loomlog.services.families.channel.call_waits import ChannelWaits
 from loomlog.services.families.channel.caller import ChannelCaller, Declaration, Origin, Queue
 from loomlog.services.families.channel.message_cache import MessageCache
 from loomlog.services.families.channel.operations import ChannelOperations
 from loomlog.services.families.channel.store import ChannelStore
 from loomlog.services.runtime.models.definition_resolver import DefinitionResolver
-from loomlog.services.runtime.run.channel_waits import ChannelWaits
+from loomlog.services.runtime.run.wait_answers import WaitAnswers
 from loomlog.services.runtime.run_host import StandbyEdges
 from loomlog.services.runtime.telemetry.tracing import NoTracing
 from loomlog.services.runtime.tools.tool_calls import ToolCalls
 from loomlog.services.runtime.tools.toolset import ProcessToolset
 from loomlog.services.stream.entities.hosting import EntityParts
 from loomlog.services.stream.entities.reads import EntityRow
-from tests.services.families.channel.tool import channel_tool
+from tests.services.families.channel.tool import channel_tool, nobody
 from tests.simulation.answers import AGENT, answered
 from tests.simulation.broker import Wire
 from tests.simulation.channel_ledger import AWAIT, PUBLISH, SUBSCRIBE, ChannelLedger, ChannelOrder, ChannelRun
@@ -272,7 +273,8 @@ class ChannelHost(EntityHost):
         )
         operations = load.operations[id(self.parts)] = ChannelOperations(Declared(), store, clock_ms=clock_ms)
         tool = channel_tool(operations, clock_ms=clock_ms)
-        self._waits = ChannelWaits(operations, tool, clock_ms=clock_ms)
+        self._waits = ChannelWaits(operations, clock_ms=clock_ms)
+        self._results = WaitAnswers(self._waits, {TOOL: tool}, is_isolated=nobody)
         self._tools = ProcessToolset({TOOL: tool})
         self._calls = ToolCalls(
             self._tools,
@@ -289,7 +291,7 @@ class ChannelHost(EntityHost):
 
     def run_context(self) -> Mapping[str, Any]:
         return {
-            "wait_results": self._waits,
+            "wait_results": self._results,
             "complete_call": self._calls.complete,
             "release_lease": self._waits.release_lease,
         }

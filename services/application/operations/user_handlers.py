@@ -12,7 +12,6 @@ from msgspec import UNSET
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.projections.run_queries import USER_RUNS_MAX, UserActivity
 from loomlog.projections.tables import EVERY_TENANT
-from loomlog.services.application.admin.memory_erasure import ENTRIES
 from loomlog.services.application.errors import bad_request
 from loomlog.services.application.operations import users as api
 from loomlog.services.core.access.decide import Caller, may_call
@@ -21,6 +20,7 @@ from loomlog.services.core.refusals import Refused
 from loomlog.services.core.times import parse_time_ms
 from loomlog.services.families.identity.directory import Directory
 from loomlog.services.families.identity.state import SCOPES_OF_MODE, Token
+from loomlog.services.families.ports.content_erasure import counts_of_clients
 
 if TYPE_CHECKING:  # it opens these handlers
     from loomlog.services.application.application import Application
@@ -107,11 +107,9 @@ class UserHandlers:
         return Answer(value=value)
 
     async def _memory_of(self, tenant: str, subject: str, errors: list[str]) -> dict[str, int]:
-        findings = await self._application.erasure.memory_of(tenant, subject)
-        if findings is None:
-            return {}
+        findings = await self._application.erasure.content_of(tenant, subject)
         errors += findings.errors
-        return {"user_scope_rows": findings.counts.get(ENTRIES, 0)}
+        return {"user_scope_rows": counts_of_clients(findings).get("memory_rows", 0)}
 
     async def list_tenants(self, call: Call[NoInput]) -> Answer[api.TenantList]:
         """Return the tenants with what they have."""

@@ -15,11 +15,12 @@ from typing import Any
 from msgspec import UNSET, structs
 
 from loomlog.schemas.generated.values import CallRef
+from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN
 from loomlog.services.core.operations import Answer, Call, Handlers, NoInput, NoOutput, OperationCaller
 from loomlog.services.core.refusals import Refused
 from loomlog.services.families.channel import api
-from loomlog.services.families.channel.access import is_system_name, require_channel
+from loomlog.services.families.channel.access import is_system_name, require_channel, require_publisher
 from loomlog.services.families.channel.caller import (
     AGENT,
     GLOBAL,
@@ -78,6 +79,12 @@ class ChannelHandlers:
         }
 
     # --- declarations ------------------------------------------------------------------------------------------------
+
+    def require_publisher(self, caller: Caller, channel: str) -> None:
+        """Protocol loomlog.services.families.ports.publishing.PublishRights."""
+        declared = self._declarations.find(caller.tenant, channel)
+        if declared is not None:
+            require_publisher(declared, request_origin(is_admin=caller.is_admin))
 
     async def list(self, call: Call[NoInput]) -> Answer[api.Channels]:
         """Return all channels that a tenant sees, by name, with what their queues hold."""

@@ -67,10 +67,11 @@ class DeliveryRows:
         self._taken: WeakValueDictionary[tuple[str, str], _TakenLookups] = WeakValueDictionary()
         """Lookups under way, by tenant and name of the webhook."""
 
-    async def recent(self, tenant: str, name: str, *, limit: int) -> list[DeliveryRow]:
-        """Return the last deliveries of a webhook, newest first."""
+    async def recent(self, tenant: str, name: str, *, limit: int, positions: Sequence[str] = ()) -> list[DeliveryRow]:
+        """Return the last deliveries of a webhook, newest first, with those that were decided at the positions."""
+        whose = aggregate_id(FAMILY_NAME, tenant, name)
         page = await self._reads.list_items(
-            FAMILY_NAME, tenant, DELIVERY_ITEM, aggregate=aggregate_id(FAMILY_NAME, tenant, name), limit=limit
+            FAMILY_NAME, tenant, DELIVERY_ITEM, aggregate=whose, limit=limit, positions=positions
         )
         return await self._with_outcomes(tenant, name, page.rows)
 

@@ -15,6 +15,7 @@ from loomlog.schemas.generated.webhook_events import DeliveryRejected, EventRece
 from loomlog.schemas.ids import hashed_token
 from loomlog.schemas.position import Position
 from loomlog.schemas.records import replace
+from loomlog.services.core.families import aggregate_id
 from loomlog.services.core.operations import Answer, Call, Handlers
 from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.families.operation import Decrypt, read_rows
@@ -22,7 +23,7 @@ from loomlog.services.families.webhook import api, verdicts
 from loomlog.services.families.webhook.definition import DEFAULT_TENANT
 from loomlog.services.families.webhook.deliveries import DeliveryRow
 from loomlog.services.families.webhook.ingress import IngressLog, WebhookServices
-from loomlog.services.families.webhook.state import REFUSED
+from loomlog.services.families.webhook.state import FAMILY_NAME, REFUSED
 from loomlog.services.families.webhook.waiting import AwaitedAnswers
 from loomlog.services.stream.entities.replicas import Replicas
 
@@ -56,7 +57,8 @@ class WebhookHandlers:
         tenant, name = call.input.tenant, call.input.name
         addressed = await self._services.find(tenant, name)
         owner = tenant or DEFAULT_TENANT if addressed is None else addressed.tenant
-        rows = await read_rows(self._services.rows.recent(owner, name, limit=call.input.limit))
+        positions = await self._services.own.settle(aggregate_id(FAMILY_NAME, owner, name))
+        rows = await read_rows(self._services.rows.recent(owner, name, limit=call.input.limit, positions=positions))
         if not rows and addressed is None:
             raise Refused("unknown_webhook", f"there is no webhook {name[:80]!r}, and no delivery for it")
         shown = await self._decrypt([_delivery_fields(row) for row in rows], owner)

@@ -13,6 +13,7 @@ from loomlog.schemas.generated.webhook_commands import SubmitDelivery
 from loomlog.services.families.operation import read_rows
 from loomlog.services.families.webhook.definition import AddressedWebhook, WebhookDefinition, WebhookDefinitions
 from loomlog.services.families.webhook.deliveries import DeliveryRows
+from loomlog.services.families.webhook.own_deliveries import OwnDeliveries
 
 DECISION_WAIT_S = 1.0
 """How long a sender waits for the owner's decision and for the first event of the run."""
@@ -49,6 +50,7 @@ class WebhookServices:
     options: WebhookOptions
     definitions: WebhookDefinitions
     rows: DeliveryRows
+    own: OwnDeliveries = field(default_factory=OwnDeliveries)
 
     async def find(self, address: str, name: str) -> AddressedWebhook | None:
         """Return the webhook of an address; None also when webhooks are off. Raises Unavailable."""

@@ -17,15 +17,19 @@ class AwaitedAnswers:
     def __init__(self, expected: Sequence[tuple[Replicas, str, str]]) -> None:
         """`expected`: aggregates and the ids of commands that they answer; the first one is that of the delivery."""
         self._expected = expected
+        self.position = ""
+        """Position of the event that decides the delivery; empty while it is not known."""
         self.answers = [replicas.expect(aggregate, command_id) for replicas, aggregate, command_id in expected]
 
     async def decision(self, deadline: float) -> Any:
         """Return the last event that answers the delivery; None when there is none in time."""
         try:
             async with asyncio.timeout_at(deadline):
-                return (await asyncio.shield(self.answers[0])).events[-1]
+                answer = await asyncio.shield(self.answers[0])
         except (TimeoutError, ConnectorError):
             return None
+        self.position = answer.position
+        return answer.events[-1]
 
     def close(self) -> None:
         """Wait for nothing more."""

@@ -137,6 +137,7 @@ class ModelCalls:
         plugins: ContextPlugins | None = None,
         queue_limits: ProviderQueueLimits | None = None,
         credentials: Credentials = NO_CREDENTIALS,
+        definition_texts: DefinitionTexts | None = None,
     ) -> None:
         """`mask` and `mask_prefix` hide secrets in what goes to the log (services/runtime/content/redaction.py),
         `encryption` encrypts it.
@@ -158,7 +159,7 @@ class ModelCalls:
         self._currency = currency
         self._tools = tools
         self._blobs = blobs
-        self.definition_texts = DefinitionTexts(blobs)
+        self.definition_texts = definition_texts or DefinitionTexts(blobs)
         self.approval_rules = ApprovalRules(self.definition_texts)
         self._output_schemas = OutputSchemas()
         self._previews = previews

@@ -220,7 +220,8 @@ class RunCommandHandler:
     def _report_interruption(self, aggregate: Aggregate, event: Any, *, is_repeated: bool) -> None:
         facts = getattr(aggregate.state, "facts", None)
         if facts is not None and isinstance(event, Interruption):
-            self._context.on_interruption(aggregate.tenant, facts, event, is_repeated)
+            for tell in self._context.on_interruption:
+                tell(aggregate.tenant, facts, event, is_repeated)
         if facts is not None and isinstance(event, InterruptionOpened | ApprovalEscalated):
             asked = asked_approval(aggregate.state, event)
             if asked is not None:

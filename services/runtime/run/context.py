@@ -17,6 +17,7 @@ from loomlog.services.core.run.react import CallTool
 from loomlog.services.core.run.run_facts import Pause, RunFacts
 from loomlog.services.core.run.state import AwaitingTools, Wait
 from loomlog.services.families.pause.state import PauseTable
+from loomlog.services.families.ports.prompts import PromptAdditions
 from loomlog.services.runtime.admission.queue import AdmissionQueue
 from loomlog.services.runtime.content.definition_texts import DefinitionTexts
 from loomlog.services.runtime.content.encryption import PLAINTEXT, ContentEncryption
@@ -25,7 +26,6 @@ from loomlog.services.runtime.models.budget_reservation import StartBudgets
 from loomlog.services.runtime.models.definition_resolver import DefinitionResolver
 from loomlog.services.runtime.run.family import RunFamily
 from loomlog.services.runtime.run.interrupt_responses import InterruptionAnswers
-from loomlog.services.runtime.run.prompt_memory import PromptMemory
 from loomlog.services.runtime.run.run_end_actions import RunEndActions
 from loomlog.services.runtime.run.run_index import RunIndex
 from loomlog.services.runtime.telemetry.run_summaries import RunSummaries
@@ -42,16 +42,12 @@ def ignore_end(tenant: str, facts: RunFacts) -> None:
     """Do nothing at the end of a run."""
 
 
-def ignore_interruption(tenant: str, facts: RunFacts, event: Interruption, is_repeated: bool) -> None:
-    """Do nothing about a question."""
-
-
 def ignore_lease(queue: QueueRef, lease_id: str, taken: int) -> None:
     """Do nothing about a lease: its queue asks again."""
 
 
 class WaitResults(Protocol):
-    """Makes results of calls that wait for channels (services/runtime/run/channel_waits.py)."""
+    """Makes results of calls that wait for channels (wait_answers.py)."""
 
     async def result(
         self, report: ReportWait, call: ToolCall, wait: Wait, facts: RunFacts, tenant: str, *, satisfied: bool
@@ -107,7 +103,7 @@ class RunContext:
     admission_queue: AdmissionQueue | None = None
     credentials: Credentials = NO_CREDENTIALS
     definition_texts: DefinitionTexts | None = None
-    prompt_memory: PromptMemory | None = None
+    prompt_memory: PromptAdditions | None = None
     wait_results: WaitResults | None = None
     complete_call: CompleteCall | None = None
     """None, as of wait_results: reports of queues are ignored."""
@@ -118,7 +114,7 @@ class RunContext:
     end_actions: RunEndActions | None = None
     on_run_ended: Callable[[str, RunFacts], None] = ignore_end
     """Called with the tenant and the facts of each run whose end is in the log."""
-    on_interruption: Callable[[str, RunFacts, Interruption, bool], None] = ignore_interruption
+    on_interruption: Sequence[Callable[[str, RunFacts, Interruption, bool], None]] = ()
     """Called with a question that was opened or closed and is in the log; true: again, after a takeover."""
     on_approval: Sequence[Callable[[str, RunFacts, AskedApproval, bool], None]] = ()
     """The same, with a call about which a group of people is asked."""

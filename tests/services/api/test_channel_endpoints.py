@@ -16,7 +16,6 @@ from loomlog.services.application.channel_streams import ChannelStreams
 from loomlog.services.application.dispatch import Dispatch
 from loomlog.services.families.channel.handlers import ChannelHandlers
 from loomlog.services.families.channel.operations import ChannelLimits, ChannelOperations
-from loomlog.services.families.channel.services import ChannelServices
 from loomlog.services.families.channel.store import ChannelStore
 from tests.services.api.serving import Served, Wire, frames_of, served
 from tests.services.application.world import ACME, ADMIN_CALLER, GLOBEX, IVY, READER
@@ -54,9 +53,11 @@ class Process:
             limits=ChannelLimits(longpoll_cap_ms=WAIT_CAP_MS),
             clock_ms=lambda: NOW_MS,
         )
-        handlers = ChannelHandlers(operations, self.declared.operations, clock_ms=lambda: NOW_MS)
+        self.handlers = ChannelHandlers(operations, self.declared.operations, clock_ms=lambda: NOW_MS)
         self.operations = operations
-        self.dispatch = Dispatch(handlers.by_operation(), clock_ms=lambda: NOW_MS, new_token=lambda: f"t{next(tokens)}")
+        self.dispatch = Dispatch(
+            self.handlers.by_operation(), clock_ms=lambda: NOW_MS, new_token=lambda: f"t{next(tokens)}"
+        )
         self.streams = ChannelStreams(operations, keepalive_s=0.05)
 
 
@@ -70,14 +71,9 @@ async def process() -> AsyncIterator[Process]:
 @pytest_asyncio.fixture(loop_scope="session")
 async def here(tmp_path: Path, process: Process, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
     async with served(tmp_path) as made:
-        services = ChannelServices(
-            declarations=process.declared.declarations,
-            declared=process.declared.operations,
-            operations=process.operations,
-        )
-        monkeypatch.setattr(made.world.layer, "_channels", services)
+        monkeypatch.setattr(made.world.layer, "_publish_rights", process.handlers)
         monkeypatch.setattr(made.world.layer, "dispatch", process.dispatch)
-        monkeypatch.setattr(made.world.layer, "_channel_streams", process.streams)
+        monkeypatch.setattr(made.world.layer, "channel_streams", process.streams)
         yield made
 
 

@@ -326,6 +326,23 @@ async def test_an_owner_that_starts_no_run_in_time_leaves_the_answer_pending(her
     assert (answer.status_code, answer.json()["pending"]) == (202, True)
 
 
+async def test_a_list_has_the_deliveries_that_were_answered_before_their_decision(here: WebhookWorld) -> None:
+    await here.stop_reading()
+    here.webhooks._ingress.wait_s = 0.02
+    assert (await here.send("issues", {"goal": "x"}, delivery="d1")).json()["pending"] is True
+    listing = asyncio.create_task(here.recent("issues"))
+    await asyncio.sleep(0)
+    here.read()
+    (row,) = await listing
+    assert (row["delivery_id"], (row["position"],) in here.entities.waited) == ("d1", True)
+
+
+async def test_a_list_waits_for_the_rows_of_what_was_decided(here: WebhookWorld) -> None:
+    assert (await here.send("issues", {"goal": "x"}, delivery="d1")).status_code == 202
+    (row,) = await here.recent("issues")
+    assert (row["position"],) in here.entities.waited
+
+
 async def test_a_broker_that_is_away_is_told(here: WebhookWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(here.world.layer.ingress_publisher, "_queues", [])
     answer = await here.send("issues", {"goal": "x"})

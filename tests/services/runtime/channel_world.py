@@ -20,6 +20,7 @@ from loomlog.services.core.families import aggregate_id, aggregate_key
 from loomlog.services.core.operation_input import parse_input
 from loomlog.services.core.run.commands import CommandRefusal
 from loomlog.services.families.channel import FAMILY
+from loomlog.services.families.channel.call_waits import ChannelWaits
 from loomlog.services.families.channel.caller import ChannelCaller, Declaration, Origin, Queue
 from loomlog.services.families.channel.message_cache import MessageCache
 from loomlog.services.families.channel.operations import ChannelOperations
@@ -27,13 +28,13 @@ from loomlog.services.families.channel.state import QueueState
 from loomlog.services.families.channel.store import ChannelStore
 from loomlog.services.families.operation import RunAnswer
 from loomlog.services.runtime.clock import clock_ms
-from loomlog.services.runtime.run.channel_waits import ChannelWaits
+from loomlog.services.runtime.run.wait_answers import WaitAnswers
 from loomlog.services.runtime.telemetry.tracing import NO_TRACING
 from loomlog.services.stream.entities.hosting import EntityParts
 from loomlog.services.stream.entities.reads import EntityRow, PositionNotRead
 from tests.run_options import grouped
 from tests.services.families.channel.callers import DECLARED
-from tests.services.families.channel.tool import channel_tool
+from tests.services.families.channel.tool import channel_tool, nobody
 from tests.services.memory_items import MemoryItems
 from tests.services.runtime.fakes import OneAgent
 from tests.services.runtime.small_runtime import TOPICS, SmallRuntime, running
@@ -190,7 +191,7 @@ class ChannelWorld:
         store = ChannelStore(parts.client, reads, cache, clock_ms=clock_ms, decrypt=plaintext)
         operations = ChannelOperations(Declared(), store, clock_ms=clock_ms)
         tool = channel_tool(operations, clock_ms=clock_ms)
-        waits = ChannelWaits(operations, tool, clock_ms=clock_ms)
+        waits = ChannelWaits(operations, clock_ms=clock_ms)
         tools: dict[str, Tool] = {tool.name: tool for tool in (self.memory, self.context, self.evaluation)}
         tools["Channel"] = tool
         commands = self.log.tail(TOPICS.commands, {0: 0})
@@ -207,7 +208,7 @@ class ChannelWorld:
             tools=tools,
             definitions=Agents(),
             entities=[hosted.topic_set],
-            wait_results=waits,
+            wait_results=WaitAnswers(waits, {tool.name: tool}, is_isolated=nobody),
             release_lease=waits.release_lease,
             **more,
         )

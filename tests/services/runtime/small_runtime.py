@@ -22,7 +22,9 @@ from loomlog.schemas.ids import partition_key
 from loomlog.schemas.reader import TermReader
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.families.pause.state import PauseTable
+from loomlog.services.families.ports.compactions import DialogueKeeper
 from loomlog.services.families.ports.made_volumes import MadeVolumes
+from loomlog.services.families.ports.prompts import PromptAdditions
 from loomlog.services.families.ports.tool_hooks import ToolHooks
 from loomlog.services.runtime.admission.queue import AdmissionQueue
 from loomlog.services.runtime.clock import clock_ms
@@ -36,17 +38,14 @@ from loomlog.services.runtime.models.definition_resolver import DefinitionResolv
 from loomlog.services.runtime.models.model_calls import ModelCalls, RuntimeProvider
 from loomlog.services.runtime.models.previews import Previews
 from loomlog.services.runtime.models.summary_calls import SummaryCalls
-from loomlog.services.runtime.run.compaction_memory import CompactionMemory
 from loomlog.services.runtime.run.context import (
     Interruption,
     RunContext,
     WaitResults,
     ignore_end,
-    ignore_interruption,
     ignore_lease,
 )
 from loomlog.services.runtime.run.family import RunFamily
-from loomlog.services.runtime.run.prompt_memory import PromptMemory
 from loomlog.services.runtime.run.run_end_actions import RunEndActions
 from loomlog.services.runtime.run_host import build_run_host
 from loomlog.services.runtime.telemetry.run_summaries import RunSummaries
@@ -101,12 +100,12 @@ class SmallRuntime:
         availability: AvailabilityTracker | None = None,
         made_volumes: MadeVolumes | None = None,
         on_run_ended: Callable[[str, RunFacts], None] = ignore_end,
-        prompt_memory: Callable[[DefinitionTexts], PromptMemory] | None = None,
-        compaction_memory: CompactionMemory | None = None,
+        prompt_memory: Callable[[DefinitionTexts], PromptAdditions] | None = None,
+        compaction_memory: DialogueKeeper | None = None,
         wait_results: WaitResults | None = None,
         release_lease: Callable[[QueueRef, str, int], None] = ignore_lease,
         end_actions: Callable[[EndedAggregates], RunEndActions] | None = None,
-        on_interruption: Callable[[str, RunFacts, Interruption, bool], None] = ignore_interruption,
+        on_interruption: Sequence[Callable[[str, RunFacts, Interruption, bool], None]] = (),
     ) -> None:
         """`held` are the partitions it owns; None: all."""
         family, codec = RunFamily(), local_codec()

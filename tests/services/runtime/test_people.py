@@ -91,11 +91,11 @@ async def test_questions_are_told_to_the_channels_when_they_are_in_the_log_and_a
         assert stage.has(type(event))
         told.append((tenant, facts.run_id, type(event), is_repeated))
 
-    async with stage.owner("first", on_interruption=on_interruption):
+    async with stage.owner("first", on_interruption=[on_interruption]):
         stage.start()
         await stage.until(lambda: bool(told))
     assert told == [("acme", RUN, InterruptionOpened, False)]
-    async with stage.owner("second", on_interruption=on_interruption):
+    async with stage.owner("second", on_interruption=[on_interruption]):
         answer(stage, of(stage, InterruptionOpened)[0].interrupt_id)
         await stage.until(lambda: len(told) == 3)
     assert told[1:] == [("acme", RUN, InterruptionOpened, True), ("acme", RUN, InterruptionClosed, False)]

@@ -4,8 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 from loomlog.services.families.channel.api import OPERATIONS, TOOL
+from loomlog.services.families.channel.call_waits import ChannelWaits
 from loomlog.services.families.channel.handlers import ChannelHandlers
 from loomlog.services.families.channel.operations import ChannelOperations
+from loomlog.services.runtime.run.wait_answers import WaitAnswers
 from loomlog.services.runtime.tools.operation_tools import IsIsolated, OperationTool
 from tests.services.entities import NOW_MS
 
@@ -19,6 +21,12 @@ class NoDeclarations:
 def nobody(tenant: str, subject: str) -> bool:
     """Nobody is isolated."""
     return False
+
+
+def channel_waits(operations: ChannelOperations) -> WaitAnswers:
+    """Return what makes the results of calls that wait."""
+    waits = ChannelWaits(operations, clock_ms=lambda: NOW_MS)
+    return WaitAnswers(waits, {TOOL.name: channel_tool(operations)}, is_isolated=nobody)
 
 
 def channel_tool(

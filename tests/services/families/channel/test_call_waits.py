@@ -13,11 +13,11 @@ from loomlog.schemas.generated.run_commands import ReportWait
 from loomlog.schemas.generated.values import AgentDefinition, AgentGrants, CommandEnvelope, RunOptions, ToolCall
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import Wait
+from loomlog.services.families.channel.call_waits import ChannelWaits
 from loomlog.services.families.channel.caller import Queue
-from loomlog.services.runtime.run.channel_waits import ChannelWaits
 from tests.services.entities import NOW_MS
 from tests.services.families.channel.callers import ALL, Installation
-from tests.services.families.channel.tool import channel_tool
+from tests.services.families.channel.tool import channel_waits
 
 TEAM, WORK_IN, WORK_OUT = (Queue("acme", name, "tenant") for name in ("team", "work/in", "work/out"))
 WAIT_ID = "r_1:1.0"
@@ -49,7 +49,7 @@ class Run:
 
     def __init__(self, **arguments: Any) -> None:
         self.here = Installation()
-        self.waits = ChannelWaits(self.here.operations, channel_tool(self.here.operations), clock_ms=lambda: NOW_MS)
+        self.waits = channel_waits(self.here.operations)
         self.call = ToolCall(id="c0", name="Channel", input=json.dumps(arguments))
 
     async def result(
@@ -129,7 +129,7 @@ async def test_messages_that_cannot_be_read_now_are_tried_again() -> None:
 
 async def test_a_lease_that_is_given_back_is_read_by_others() -> None:
     here = Installation()
-    waits = ChannelWaits(here.operations, channel_tool(here.operations), clock_ms=lambda: NOW_MS)
+    waits = ChannelWaits(here.operations, clock_ms=lambda: NOW_MS)
     agent, app = here.agent(), here.application()
     await app("publish", channel="team", value=1)
     lease = (await agent.answer("subscribe", channel="team")).leases[0]

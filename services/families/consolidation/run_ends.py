@@ -6,8 +6,7 @@
 A busy target is noted every NOTE_INTERVAL_MS, so that runs do not cost a command each. What a process has not done when
 it dies is left: a database to its own timer, a chat to the next one of its target.
 
-Before: command_handler.py reports the end of a run. After: services/families/consolidation,
-services/families/database.
+Before: services.py. After: operations.py; services/families/database/operations.py.
 """
 
 import asyncio
@@ -20,9 +19,12 @@ from loomlog.connectors.process.logs import about
 from loomlog.schemas.records import Value, replace
 from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.core.run.run_facts import RunFacts
-from loomlog.services.families.memory.author import RUN, Author, Scope
+from loomlog.services.core.system_agents import CONSOLIDATOR
+from loomlog.services.families.consolidation.learning import is_internal, learning_scopes
+from loomlog.services.families.memory.author import RUN, Author, Scope, author_of_run
 from loomlog.services.families.memory.prompt import NO_GRANTS
-from loomlog.services.runtime.run.memory_author import author_of_run, is_internal, learning_scopes
+from loomlog.services.families.ports.isolation import Isolation
+from loomlog.services.families.ports.startable_agents import StartableAgents
 
 log = logging.getLogger(__name__)
 
@@ -79,18 +81,16 @@ class RunEndMemory:
         chats: SettledChats,
         databases: RunDatabases | None,
         *,
-        has_consolidator: Callable[[str], bool],
+        can_start: StartableAgents,
         internal_agents: Collection[str] = (),
         require_local: Callable[[str, Author], Awaitable[None]],
-        is_isolated: Callable[[str, str], bool] = lambda tenant, subject: False,
+        is_isolated: Isolation = lambda tenant, subject: False,
         clock_ms: Callable[[], int],
     ) -> None:
-        """`has_consolidator` tells whether a tenant has an agent that a target can start. `require_local` raises
-        Refused when the author's memory is in another installation.
-        """
+        """`require_local` raises Refused when the author's memory is in another installation."""
         self._chats = chats
         self._databases = databases
-        self._has_consolidator = has_consolidator
+        self._can_start = can_start
         self._internal_agents = frozenset(internal_agents)
         self._require_local = require_local
         self._is_isolated = is_isolated
@@ -130,7 +130,7 @@ class RunEndMemory:
         now_ms = self._clock_ms()
         until_ms, is_there = self._resolved.get(tenant, (0, False))
         if until_ms <= now_ms:
-            is_there = self._has_consolidator(tenant)
+            is_there = self._can_start(CONSOLIDATOR, tenant)
             self._resolved[tenant] = (now_ms + RESOLVED_MS, is_there)
         return is_there
 

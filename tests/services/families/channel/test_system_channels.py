@@ -20,8 +20,8 @@ from loomlog.services.core.run.interrupts.approvals import AskedApproval
 from loomlog.services.core.run.interrupts.questions import APPROVAL, ClosedQuestion, question_of
 from loomlog.services.families.channel.api import ChannelPublish
 from loomlog.services.families.channel.caller import ChannelCaller
+from loomlog.services.families.channel.system_channels import SystemChannels, availability_changes
 from loomlog.services.families.pause import PAUSES
-from loomlog.services.runtime.run.system_channels import SystemChannels, availability_changes
 from tests.services.families.channel.declared_channels import ADMIN, BEAT, DeclaredChannels
 
 OPENED = InterruptionOpened(
@@ -127,7 +127,7 @@ async def test_the_next_group_of_approvers_is_told_once_and_the_first_by_the_que
 
 async def test_a_question_is_told_to_the_user_of_its_run() -> None:
     here = Published()
-    here.channels.on_interruption("acme", facts(), OPENED, False)
+    here.channels.on_question("acme", facts(), OPENED, False)
     ((fields, caller),) = await here.until(1)
     assert fields == {
         "channel": "_system/interrupts/pending",
@@ -153,7 +153,7 @@ async def test_a_question_is_told_to_the_user_of_its_run() -> None:
 
 async def test_what_became_of_a_question_is_told_in_the_form_of_the_reference() -> None:
     here = Published()
-    here.channels.on_interruption("acme", facts(), CLOSED, False)
+    here.channels.on_question("acme", facts(), CLOSED, False)
     ((fields, _),) = await here.until(1)
     assert fields["channel"] == "_system/interrupts/resolved"
     assert fields["value"] == {
@@ -169,16 +169,16 @@ async def test_what_became_of_a_question_is_told_in_the_form_of_the_reference() 
 async def test_an_approval_is_told_as_one_when_it_waits_and_when_it_has_ended() -> None:
     here = Published()
     closed = ClosedQuestion(interrupt_id="intr_1", status="resolved", kind=APPROVAL)
-    here.channels.on_interruption("acme", facts(), replace(OPENED, kind=APPROVAL), False)
-    here.channels.on_interruption("acme", facts("ann", closed), CLOSED, False)
+    here.channels.on_question("acme", facts(), replace(OPENED, kind=APPROVAL), False)
+    here.channels.on_question("acme", facts("ann", closed), CLOSED, False)
     assert [fields["value"]["kind"] for fields, _ in await here.until(2)] == ["approval", "approval"]
 
 
 async def test_a_question_after_a_takeover_has_the_same_id_and_is_looked_up() -> None:
     here = Published()
-    here.channels.on_interruption("acme", facts(), OPENED, False)
-    here.channels.on_interruption("acme", facts(), OPENED, True)
-    here.channels.on_interruption("acme", facts(), CLOSED, True)
+    here.channels.on_question("acme", facts(), OPENED, False)
+    here.channels.on_question("acme", facts(), OPENED, True)
+    here.channels.on_question("acme", facts(), CLOSED, True)
     first, again, other = (caller for _, caller in await here.until(3))
     assert first.command_id == again.command_id != other.command_id
     assert again.issued_at_ms == 0
@@ -186,15 +186,15 @@ async def test_a_question_after_a_takeover_has_the_same_id_and_is_looked_up() ->
 
 async def test_a_run_without_a_user_has_nobody_to_be_told() -> None:
     here = Published()
-    here.channels.on_interruption("acme", facts(user_id=""), OPENED, False)
-    here.channels.on_interruption("acme", facts(), CLOSED, False)
+    here.channels.on_question("acme", facts(user_id=""), OPENED, False)
+    here.channels.on_question("acme", facts(), CLOSED, False)
     ((fields, _),) = await here.until(1)
     assert fields["channel"] == "_system/interrupts/resolved"
 
 
 async def test_the_file_may_declare_questions_for_the_whole_tenant() -> None:
     here = Published({"_system/interrupts/pending": ChannelBlock(scope="tenant")})
-    here.channels.on_interruption("acme", facts(user_id=""), OPENED, False)
+    here.channels.on_question("acme", facts(user_id=""), OPENED, False)
     assert len(await here.until(1)) == 1
 
 
@@ -288,12 +288,12 @@ def test_changes_of_availability(before: Any, after: Any, events: list[tuple[str
 async def test_a_queue_without_an_owner_is_tried_again_and_a_refusal_is_not() -> None:
     here = Published()
     here.failures = [Unavailable("no owner"), Unavailable("no owner")]
-    here.channels.on_interruption("acme", facts(), OPENED, False)
+    here.channels.on_question("acme", facts(), OPENED, False)
     ids = {caller.command_id for _, caller in await here.until(1)}
     assert len(ids) == 1
     refused = Published()
     refused.failures = [Refused("queue_full", "5,000 wait")]
-    refused.channels.on_interruption("acme", facts(), OPENED, False)
-    refused.channels.on_interruption("acme", facts(), CLOSED, False)
+    refused.channels.on_question("acme", facts(), OPENED, False)
+    refused.channels.on_question("acme", facts(), CLOSED, False)
     ((fields, _),) = await refused.until(1)
     assert fields["channel"] == "_system/interrupts/resolved"

@@ -11,7 +11,7 @@ Each has a command id that follows from what happened, so it is published once h
 takeover the questions since the last snapshot of the partition are published again, under the same ids. The others are
 not: what happens to providers while the owner of partition 0 is taken over is told by the next change only.
 
-Before: command_handler.py reports questions, main.py the pauses. After: services/families/channel/operations.py.
+Before: services/runtime/run/command_handler.py reports questions, the replicas the pauses. After: operations.py.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from loomlog.connectors.errors import ConnectorError
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.pause_events import PauseLifted, PauseSet
-from loomlog.schemas.generated.run_events import InterruptionOpened
+from loomlog.schemas.generated.run_events import InterruptionClosed, InterruptionOpened
 from loomlog.schemas.ids import hashed_token
 from loomlog.schemas.reader import RawEvent
 from loomlog.schemas.records import Value
@@ -49,7 +49,6 @@ from loomlog.services.families.channel.caller import (
     Declaration,
     Origin,
 )
-from loomlog.services.runtime.run.context import Interruption
 
 log = logging.getLogger(__name__)
 
@@ -132,7 +131,9 @@ class SystemChannels:
 
     # --- what happens ------------------------------------------------------------------------------------------------
 
-    def on_interruption(self, tenant: str, facts: RunFacts, event: Interruption, is_repeated: bool) -> None:
+    def on_question(
+        self, tenant: str, facts: RunFacts, event: InterruptionOpened | InterruptionClosed, is_repeated: bool
+    ) -> None:
         """Publish what became of a question; it is in the log."""
         if isinstance(event, InterruptionOpened):
             self._add_interrupt(tenant, facts, "pending", _shown_question(event, facts), is_repeated)

@@ -14,11 +14,11 @@ from loomlog.schemas.records import replace
 from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.families.consolidation import FAMILY
+from loomlog.services.families.consolidation import run_ends as module
 from loomlog.services.families.consolidation.operations import ConsolidationOperations
+from loomlog.services.families.consolidation.run_ends import NOTE_INTERVAL_MS, RETRY_MS, RunEndMemory
 from loomlog.services.families.memory.author import Author, Scope
 from loomlog.services.families.operation import plaintext
-from loomlog.services.runtime.run import run_end_memory as module
-from loomlog.services.runtime.run.run_end_memory import NOTE_INTERVAL_MS, RETRY_MS, RunEndMemory
 from loomlog.services.stream.entities.answers import CommandUnanswered
 from tests.services.core.run.given import begun
 from tests.services.entities import NOW_MS, MemoryEntities
@@ -72,14 +72,15 @@ class Here:
                 self.entities, self.entities, chats, MemoryBlobs(), clock_ms=lambda: self.now_ms, decrypt=plaintext
             ),
             self.databases,
-            has_consolidator=self._resolves,
+            can_start=self._resolves,
             internal_agents=("librarian",),
             require_local=self._require_local,
             is_isolated=lambda tenant, subject: subject in self.isolated,
             clock_ms=lambda: self.now_ms,
         )
 
-    def _resolves(self, tenant: str) -> bool:
+    def _resolves(self, agent: str, tenant: str) -> bool:
+        assert agent == "memory/consolidator"
         self.asked.append(tenant)
         return self.has_consolidator
 

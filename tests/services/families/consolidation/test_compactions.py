@@ -15,13 +15,13 @@ from loomlog.schemas.records import replace
 from loomlog.services.core.refusals import Refused
 from loomlog.services.core.run.state import Compacting
 from loomlog.services.families.consolidation import FAMILY
+from loomlog.services.families.consolidation import compactions as module
 from loomlog.services.families.consolidation.chats import Dialogue
 from loomlog.services.families.consolidation.chats import Message as Shown
+from loomlog.services.families.consolidation.compactions import CompactionMemory, dialogue, newest, with_places
 from loomlog.services.families.consolidation.limits import PAYLOAD_BYTES_MAX
 from loomlog.services.families.consolidation.operations import ConsolidationOperations
 from loomlog.services.families.memory.author import Author, Scope
-from loomlog.services.runtime.run import compaction_memory as module
-from loomlog.services.runtime.run.compaction_memory import CompactionMemory, dialogue, newest, with_places
 from loomlog.services.stream.entities.answers import CommandUnanswered
 from tests.services.core.run.given import RUN, compacting
 from tests.services.entities import NOW_MS, MemoryEntities

@@ -4,22 +4,20 @@ What is read becomes part of RunStarted, encrypted for the user of the run, so a
 same prompt send what the first call sent. A start waits until memory can be read; a run with a time limit is refused
 when that takes longer. A search that fails is not waited for: the prompt says so.
 
-Before: start_handler.py, child_runs.py, history_handler.py. After: services/families/memory/prompt_entries.py.
+Before: services/families/ports/prompts.py. After: prompt.py, prompt_entries.py.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import TypeVar
 
 from loomlog.connectors.crypto.content_encryption import is_token
+from loomlog.connectors.models.untrusted_json import repair_text
 from loomlog.connectors.process.logs import about
 from loomlog.connectors.protocols import Blobs
-from loomlog.schemas.generated.values import AgentDefinition, AgentGrants, MemoryContext, Segment
-from loomlog.schemas.records import Value, replace
+from loomlog.schemas.generated.values import AgentDefinition, AgentGrants, MemoryContext
 from loomlog.services.core.refusals import Refused, Unavailable
-from loomlog.services.core.run.commands import CommandRefusal, ForkCommand, StartCommand
-from loomlog.services.core.run.conversation.prompt import effective_segments
+from loomlog.services.core.run.commands import CommandRefusal
 from loomlog.services.core.run.lifecycle.fork import is_long
 from loomlog.services.core.run.turns.code_agents import is_code_agent
 from loomlog.services.families.memory.author import TENANT, USER, Author, grants_of_run
@@ -42,9 +40,9 @@ from loomlog.services.families.memory.prompt import (
 )
 from loomlog.services.families.memory.prompt_entries import PromptEntries
 from loomlog.services.families.memory.store import Backend
-from loomlog.services.runtime.content.definition_texts import DefinitionTexts
-from loomlog.services.runtime.content.encryption import PLAINTEXT, ContentEncryption
-from loomlog.services.runtime.content.payloads import make_storable
+from loomlog.services.families.operation import Decrypt, Encrypt, plain_text, plaintext
+from loomlog.services.families.ports.isolation import Isolation
+from loomlog.services.families.ports.prompts import DefinitionTextReader, PromptRun
 
 log = logging.getLogger(__name__)
 
@@ -58,52 +56,32 @@ QUERY_CHARACTERS_MAX = 2_000
 NOT_SEARCHED = "(Memory could not be searched when this run started.)"
 
 
-Command = TypeVar("Command", StartCommand, ForkCommand)
-
-
-class PromptRun(Value, frozen=True, kw_only=True):
-    """The run whose prompt is filled."""
-
-    run_id: str
-    root_run_id: str
-    session_id: str
-    tenant: str
-    subject: str
-    user_id: str
-    definition: AgentDefinition
-    request: tuple[str, ...] = ()
-    """Texts of the request, as in the log."""
-    run_timeout_s: int = 0
-    """0: the start waits as long as it takes."""
-    positions: tuple[str, ...] = ()
-    """Position tokens that the reads include."""
-
-
 class PromptMemory:
-    """Fills the prompts of the runs of this process."""
+    """Protocol PromptAdditions of ports/prompts.py: fills the prompts of the runs of this process."""
 
     def __init__(
         self,
         backend: Callable[[Author], Awaitable[Backend]],
         *,
-        texts: DefinitionTexts,
+        texts: DefinitionTextReader,
         blobs: Blobs,
         bands: str,
-        encryption: ContentEncryption = PLAINTEXT,
+        decrypt: Decrypt = plaintext,
+        encrypt: Encrypt = plain_text,
         finder: Finder | None = None,
-        is_isolated: Callable[[str, str], bool] = lambda tenant, subject: False,
+        is_isolated: Isolation = lambda tenant, subject: False,
         wait_s: float = READ_WAIT_S,
     ) -> None:
         """`backend` returns that of the author's agent, or raises Refused, Unavailable.
 
-        `bands` is the text of {{memory:consolidation_bands}}. `finder` None: there is no search here. `is_isolated`
-        tells whether a subject of a tenant is confined to its own memory.
+        `bands` is the text of {{memory:consolidation_bands}}. `finder` None: there is no search here.
         """
         self._backend = backend
         self._texts = texts
         self._blobs = blobs
         self._bands = bands
-        self._encryption = encryption
+        self._decrypt = decrypt
+        self._encrypt = encrypt
         self._finder = finder
         self._is_isolated = is_isolated
         self._wait_s = wait_s
@@ -148,7 +126,7 @@ class PromptMemory:
         definition, grants = run.definition, run.definition.grants or NO_GRANTS
         blob = definition.system_prompt_blob
         prompt = definition.system_prompt if blob is None else await self._texts.load(blob)
-        prompt = await self._encryption.decrypt_text(prompt, run.tenant)
+        prompt = await self._decrypt(prompt, run.tenant)
         if not needs_memory(prompt, definition.grants):
             return None
         author = self._author(run)
@@ -157,8 +135,7 @@ class PromptMemory:
         text, is_replaced = fill_prompt(prompt, parts)
         if not text and not is_replaced:
             return None
-        cipher = await self._encryption.cipher(run.tenant, run.user_id)
-        stored, blob = cipher.text(make_storable(text)), None
+        stored, blob = await self._encrypt(repair_text(text), run.tenant, run.user_id), None
         if is_long(stored):
             stored, blob = "", await self._blobs.put(stored.encode())
         return MemoryContext(text=stored, text_blob=blob, replaces_prompt=is_replaced, positions=entries.positions)
@@ -195,7 +172,7 @@ class PromptMemory:
         return parts
 
     async def _search(self, run: PromptRun, entries: PromptEntries) -> Sequence[PromptEntry]:
-        texts = await self._encryption.decrypt_texts(run.request, run.tenant)
+        texts = await self._decrypt(list(run.request), run.tenant)
         query = "\n".join(filter(None, texts))[:QUERY_CHARACTERS_MAX].strip()
         if not query:
             return ()
@@ -218,37 +195,3 @@ class PromptMemory:
             is_isolated=self._is_isolated(run.tenant, run.subject),
             positions=run.positions,
         )
-
-
-def prompt_run(order: StartCommand, run_id: str, positions: tuple[str, ...] = ()) -> PromptRun:
-    """Return the run of a start that has a definition; its reads include these positions too."""
-    command, definition, earlier = order.command, order.definition, order.previous_facts
-    assert definition is not None
-    return PromptRun(
-        run_id=run_id,
-        root_run_id=run_id if order.parent is None else order.parent.root_run_id,
-        session_id=order.session_id,
-        tenant=command.envelope.tenant,
-        subject=command.envelope.subject,
-        user_id=command.user_id,
-        definition=definition,
-        request=user_texts(effective_segments(command.segments, command.prompt)),
-        run_timeout_s=command.options.run_timeout_s or definition.run_timeout_s,
-        positions=(*command.after, *(() if earlier is None else earlier.positions), *positions),
-    )
-
-
-def user_texts(segments: Sequence[Segment]) -> tuple[str, ...]:
-    """Return the texts of the user in a request."""
-    return tuple(content.text for segment in segments if segment.role == "user" for content in segment.content)
-
-
-def with_memory(
-    command: Command, definition: AgentDefinition | None, read: MemoryContext | CommandRefusal | None
-) -> Command:
-    """Return the command with the memory that was read for that definition, which may have changed meanwhile."""
-    if command.definition is None or definition is None:
-        return command
-    if isinstance(read, CommandRefusal):
-        return replace(command, definition=None, definition_refusal=read)
-    return replace(command, definition=definition, memory_context=read)

@@ -25,15 +25,14 @@ from loomlog.schemas.generated.values import (
 from loomlog.schemas.records import replace
 from loomlog.services.core.refusals import Refused
 from loomlog.services.core.run.commands import CommandRefusal
-from loomlog.services.families.memory import FAMILY
+from loomlog.services.families.memory import FAMILY, prompt_memory
 from loomlog.services.families.memory.api import MemoryFacts, MemoryHit, MemoryHits, MemoryRecall, MemorySearch
 from loomlog.services.families.memory.author import Author, Scope
 from loomlog.services.families.memory.prompt import INTRODUCTION
+from loomlog.services.families.memory.prompt_memory import NOT_SEARCHED, PromptMemory
 from loomlog.services.families.memory.store import Change, MemoryStore
 from loomlog.services.runtime.content.definition_texts import DefinitionTexts
 from loomlog.services.runtime.content.encryption import PLAINTEXT, ContentEncryption
-from loomlog.services.runtime.run import prompt_memory
-from loomlog.services.runtime.run.prompt_memory import NOT_SEARCHED, PromptMemory
 from tests.services.entities import NOW_MS, MemoryEntities
 from tests.services.runtime.content.counting_blobs import CountingBlobs
 from tests.services.runtime.fakes import AGENT, SECRET, OneAgent
@@ -88,6 +87,9 @@ class Remembering(Stage):
         author = Author(tenant="acme", subject="op", command_id=f"w-{self.writes}", issued_at_ms=NOW_MS, run_id=run_id)
         return (await self._store().set(scope, key, Change(text=json.dumps(value)), author)).position
 
+    async def _encrypt(self, text: str, tenant: str, subject: str) -> str:
+        return (await self.encryption.cipher(tenant, subject)).text(text)
+
     def _prompts(self, texts: DefinitionTexts) -> PromptMemory:
         async def backend(author: Author) -> MemoryStore:
             return self._store()
@@ -97,7 +99,8 @@ class Remembering(Stage):
             texts=texts,
             blobs=self.blobs,
             bands="BANDS",
-            encryption=self.encryption,
+            decrypt=self.encryption.decrypt_json,
+            encrypt=self._encrypt,
             finder=self.finder,
             is_isolated=lambda tenant, subject: self.isolated,
             wait_s=self.wait_s,

@@ -7,7 +7,7 @@ not hold up the run, and its error is in that event.
 Every message names its run and its event, so that a fact has the place where it was learnt. They are looked up among
 the frames of the session; a message that is not there, or whose frame is masked, has seq 0.
 
-Before: services/runtime/models/summary_calls.py. After: services/families/consolidation/operations.py.
+Before: services/families/ports/compactions.py. After: operations.py.
 """
 
 import asyncio
@@ -20,6 +20,7 @@ from typing import Any, Protocol
 import orjson
 
 from loomlog.connectors.errors import ConnectorError
+from loomlog.connectors.models.untrusted_json import repair_text
 from loomlog.connectors.process.logs import about
 from loomlog.schemas.conversation import Message, TextBlock
 from loomlog.schemas.generated.values import MemoryBanked
@@ -29,10 +30,10 @@ from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import Compacting
 from loomlog.services.families.consolidation.chats import Chats
 from loomlog.services.families.consolidation.chats import Message as ShownMessage
+from loomlog.services.families.consolidation.learning import is_internal, learning_scopes
 from loomlog.services.families.consolidation.limits import PAYLOAD_BYTES_MAX
-from loomlog.services.families.memory.author import Author, Scope
-from loomlog.services.runtime.content.payloads import make_storable
-from loomlog.services.runtime.run.memory_author import author_of_run, is_internal, learning_scopes
+from loomlog.services.families.memory.author import Author, Scope, author_of_run
+from loomlog.services.families.ports.isolation import Isolation
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ class Targets(Protocol):
 
 
 class CompactionMemory:
-    """See the module."""
+    """Protocol DialogueKeeper of ports/compactions.py."""
 
     def __init__(
         self,
@@ -65,7 +66,7 @@ class CompactionMemory:
         *,
         internal_agents: Collection[str] = (),
         require_local: Callable[[str, Author], Awaitable[None]],
-        is_isolated: Callable[[str, str], bool] = lambda tenant, subject: False,
+        is_isolated: Isolation = lambda tenant, subject: False,
         clock_ms: Callable[[], int],
     ) -> None:
         """`require_local` raises Refused when the author's memory is in another installation."""
@@ -97,7 +98,7 @@ class CompactionMemory:
         scopes = learning_scopes(author)
         if not scopes:
             return None
-        messages = [(role, make_storable(mask(text))) for role, text in dialogue(omitted)]
+        messages = [(role, repair_text(mask(text))) for role, text in dialogue(omitted)]
         if not messages:
             return MemoryBanked()
         try:
