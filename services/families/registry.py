@@ -61,10 +61,10 @@ def all_operations() -> tuple[AnyOperation, ...]:
 
 def operation_named(name: str) -> AnyOperation:
     """Return the operation of a family. Raises LookupError when this process has no such operation."""
-    found = next((one for one in all_operations() if one.name == name), None)
-    if found is None:
+    operation = next((one for one in all_operations() if one.name == name), None)
+    if operation is None:
         raise LookupError(f"no family has an operation {name}")
-    return found
+    return operation
 
 
 def operations_of(families: Iterable[Family[Any, Any, Any]]) -> tuple[AnyOperation, ...]:

@@ -2,7 +2,7 @@
 
 Pure. Values are rounded; programs get the exact ones through --json.
 
-The plain ones are shared with the API (services/application/plain_text.py).
+The plain ones are shared with the API (services/core/plain_text.py).
 
 Before: every command that prints. After: the terminal.
 """
@@ -11,12 +11,12 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from loomlog.services.application.plain_text import HOUR_S as HOUR_S
-from loomlog.services.application.plain_text import MINUTE_S as MINUTE_S
-from loomlog.services.application.plain_text import duration as duration
-from loomlog.services.application.plain_text import number as number
-from loomlog.services.application.plain_text import one_line as one_line
-from loomlog.services.application.plain_text import pluralize as pluralize
+from loomlog.services.core.plain_text import HOUR_S as HOUR_S
+from loomlog.services.core.plain_text import MINUTE_S as MINUTE_S
+from loomlog.services.core.plain_text import duration as duration
+from loomlog.services.core.plain_text import number as number
+from loomlog.services.core.plain_text import one_line as one_line
+from loomlog.services.core.plain_text import pluralize as pluralize
 
 KIB = 1024
 MICROS = 1_000_000

@@ -1,6 +1,7 @@
 """One line of `loomlog doctor` and of GET /v1/_doctor.
 
-Before: components.py makes them. After: services/cli/doctor/doctor.py and services/api/process_handlers.py show them.
+Before: services/application/health/components.py and families make them. After: services/cli/doctor/doctor.py and
+services/api/process_handlers.py show them.
 """
 
 from dataclasses import dataclass

@@ -1,20 +1,13 @@
-"""JSON of what runs and definitions have to do with each other.
+"""Which definition a run did what it did by, and who is behind it.
 
-Before: definition_runs.py. After: services/api/openapi.py derives the schemas.
+Before: services/application/definition_runs.py. After: services/families/definition/agents.py.
 """
 
-from typing import Literal
+from typing import Literal, Protocol
 
 from typing_extensions import TypedDict
 
-from loomlog.services.application.queries.json_types import Run
-
-
-class DefinitionRuns(TypedDict):
-    """A page of the runs of a version."""
-
-    runs: list[Run]
-    next: str | None
+from loomlog.projections.runs import RunRow
 
 
 class PinnedSkill(TypedDict):
@@ -56,3 +49,17 @@ class Blame(TypedDict):
     is_active_now: bool
     file: FileNow | None
     skills: list[PinnedSkill] | None
+
+
+class RunBlame(Protocol):
+    """Tells it. All methods raise Refused."""
+
+    def require_agent(self, def_id: str, tenant: str, *, is_admin: bool) -> None:
+        """Refuse an id to which no run can be pinned, and one that the tenant may not see."""
+        ...
+
+    async def of_run(self, run: RunRow) -> Blame:
+        """Return the version that a run was pinned to, who made it, and who made it active before the run began;
+        without the skills.
+        """
+        ...
