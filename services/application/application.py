@@ -29,7 +29,7 @@ running next to its transport. Every transport identifies the caller with `gate`
     limits    limits, set, remove        (of what is spent)
     usage     report
     dispatch  request                (every operation: of the families, and those of operations/, which call the others)
-    definitions runnable_agents, runnable_agent
+    runnable_agents list, find
     definition_runs runs, blame      (runs of a version, the version of a run)
     probing   probe                  (of the model providers)
     repairs   show, repair           (of an aggregate that is quarantined)
@@ -76,7 +76,6 @@ from loomlog.services.application.clients.connections import ClientConnections, 
 from loomlog.services.application.command_publisher import CommandPublisher
 from loomlog.services.application.content import ContentAccess
 from loomlog.services.application.definition_runs import DefinitionRuns
-from loomlog.services.application.definitions import Definitions
 from loomlog.services.application.dispatch import Dispatch
 from loomlog.services.application.errors import key_reused
 from loomlog.services.application.event_webhooks import EventWebhooks
@@ -118,7 +117,6 @@ from loomlog.services.core.access.decide import Caller, RunIdentity
 from loomlog.services.core.families import Family
 from loomlog.services.core.mcp_logins import McpLogins
 from loomlog.services.families.channel.services import ChannelServices
-from loomlog.services.families.definition.table import DefinitionTable
 from loomlog.services.families.installation import InstallationCommands
 from loomlog.services.families.opening import FamilyContext, open_families
 from loomlog.services.families.ports.approval_calls import ApprovalCalls
@@ -131,9 +129,11 @@ from loomlog.services.families.ports.publishing import PublishRights
 from loomlog.services.families.ports.quotas import CallerQuotas
 from loomlog.services.families.ports.recorded_spending import RecordedSpending
 from loomlog.services.families.ports.row_erasure import RowErasure
+from loomlog.services.families.ports.run_blame import RunBlame
 from loomlog.services.families.ports.run_reads import RunReads
 from loomlog.services.families.ports.run_sources import RunSources
 from loomlog.services.families.ports.run_times import RunTimes
+from loomlog.services.families.ports.runnable_agents import RunnableAgents
 from loomlog.services.families.ports.spending_limits import SpendingLimits
 from loomlog.services.families.ports.users import UserSources
 from loomlog.services.families.ports.wide_pauses import StatedPauses
@@ -360,7 +360,7 @@ class Application:
         self.quotas = context.get(CallerQuotas)
         self.limits = context.get(SpendingLimits)
         self.wide_pauses = context.get(StatedPauses)
-        self.definitions = Definitions(context.get(DefinitionTable))
+        self.runnable_agents = context.get(RunnableAgents)
         self._publish_rights = context.get(PublishRights)
         self.mcp_logins = context.get(McpLogins)
         channels = context.get(ChannelServices)
@@ -498,7 +498,7 @@ class Application:
         self.histories = RunHistories(
             sources, self.queries, ranges, codec, events_topic=topics.events, clock_ms=clock_ms
         )
-        self.definition_runs = DefinitionRuns(self.definitions, self.queries, self.histories, entity_reads)
+        self.definition_runs = DefinitionRuns(context.get(RunBlame), self.queries, self.histories)
         self.dispatch = Dispatch(
             {**application_handlers(self), **handlers},
             clock_ms=clock_ms,

@@ -5,6 +5,7 @@ A family's folder with operations has a module `services` with
     def open_family(context: FamilyContext) -> FamilyServices
     def read_options(loaded: ProcessConfiguration) -> Any            if the configuration says something of it
     async def connect(postgres, secret: SecretKey | None) -> Any     if it has a store of its own
+    def check_replicas(replicas: Replicas, now_ms: int) -> Check     if it can tell that something is wrong
 
 Families are opened one after the other; what one provides, such as the table of definitions, those that need it take
 from the context by its type. NEEDS of the module names the families that are opened before. What a family does in a
@@ -31,6 +32,7 @@ from loomlog.connectors.storage.postgres import PostgresOptions, PostgresReader
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.run_events import InterruptionClosed, InterruptionOpened
 from loomlog.services.core.access.decide import Caller, RunIdentity
+from loomlog.services.core.check import Check
 from loomlog.services.core.families import Family
 from loomlog.services.core.operations import Handlers
 from loomlog.services.core.run.interrupts.approvals import AskedApproval
@@ -44,6 +46,7 @@ from loomlog.services.stream.entities.answers import EntityCommands
 from loomlog.services.stream.entities.cold import ColdRows
 from loomlog.services.stream.entities.hosting import EntityParts, PutCredentials
 from loomlog.services.stream.entities.reads import EntityReads
+from loomlog.services.stream.entities.replicas import Replicas
 
 ServiceT = TypeVar("ServiceT")
 Work = Callable[[], Coroutine[Any, Any, None]]
@@ -244,6 +247,12 @@ def read_family_options(loaded: ProcessConfiguration, families: Families) -> Ite
     for module in _service_modules(families).values():
         if hasattr(module, "read_options"):
             yield module.read_options(loaded)
+
+
+def check_families(replicas: Replicas, families: Families, *, now_ms: int) -> list[Check]:
+    """Return what families find wrong in what a process has read, or that all is well. Opens nothing."""
+    modules = _service_modules(families).values()
+    return [module.check_replicas(replicas, now_ms) for module in modules if hasattr(module, "check_replicas")]
 
 
 async def connect_families(postgres: PostgresOptions, secret: SecretKey | None, families: Families) -> list[Any]:

@@ -61,8 +61,10 @@ def all_operations() -> tuple[AnyOperation, ...]:
 
 def operation_named(name: str) -> AnyOperation:
     """Return the operation of a family. Raises LookupError when this process has no such operation."""
-    operations = {operation.name: operation for operation in all_operations()}
-    return operations[name]
+    operation = next((one for one in all_operations() if one.name == name), None)
+    if operation is None:
+        raise LookupError(f"no family has an operation {name}")
+    return operation
 
 
 def operations_of(families: Iterable[Family[Any, Any, Any]]) -> tuple[AnyOperation, ...]:

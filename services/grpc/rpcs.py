@@ -27,7 +27,6 @@ from loomlog.services.application.operations import (
 from loomlog.services.core.operations import AnyOperation
 from loomlog.services.families.channel import api as channels
 from loomlog.services.families.channel.cursor import format_ns, published_ns
-from loomlog.services.families.hook import api as hooks
 from loomlog.services.families.registry import operation_named
 from loomlog.services.grpc import operations as own
 
@@ -186,9 +185,9 @@ RPCS: tuple[Rpc, ...] = (
         answer=_broadcast,
         missing=CHANNEL,
     ),
-    Rpc(name="RegisterHook", operation=hooks.REGISTER, missing=HOOK),
-    Rpc(name="ListHooks", operation=hooks.LIST, missing=HOOK),
-    Rpc(name="DeleteHook", operation=hooks.REMOVE, names={"id": "hook_id"}, missing=HOOK),
+    Rpc(name="RegisterHook", operation=operation_named("hook.register"), missing=HOOK),
+    Rpc(name="ListHooks", operation=operation_named("hook.list"), missing=HOOK),
+    Rpc(name="DeleteHook", operation=operation_named("hook.remove"), names={"id": "hook_id"}, missing=HOOK),
     Rpc(
         name="UsageReport",
         operation=budgets.REPORT,

@@ -50,9 +50,10 @@ from loomlog.schemas.generated.run_events import RunStarted
 from loomlog.schemas.generated.stream_events import Claim
 from loomlog.schemas.generated.values import AgentDefinition, CommandEnvelope
 from loomlog.schemas.ids import fresh_token
+from loomlog.services.core.definitions import def_id
 from loomlog.services.core.families import aggregate_id, aggregate_key
 from loomlog.services.families.definition.files import configured_definitions
-from loomlog.services.families.definition.state import def_id, line_id
+from loomlog.services.families.definition.state import line_id
 from loomlog.services.families.definition.table import DefinitionTable
 from loomlog.services.families.definition.views import DefinedAgents
 from loomlog.services.families.registry import all_families

@@ -197,7 +197,7 @@ class WebhookWorld:
             MemoryGroup(self.log, self.committed),
             local_codec(),
             self.entities,
-            definitions=WebhookDefinitions(self.here.service.application.definitions.table, self.files),
+            definitions=WebhookDefinitions(self.here.service.application.runnable_agents._table, self.files),
             builder=builder,
             rows=DeliveryRows(self.entities),
             replicas=parts.replicas,

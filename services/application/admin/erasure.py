@@ -54,9 +54,9 @@ from loomlog.services.families.ports.content_erasure import (
     ContentEraser,
     ContentFindings,
     ErasedSubject,
+    ErasureRequest,
     merged,
 )
-from loomlog.services.families.ports.content_erasure import Erasure as ContentErasure
 from loomlog.services.families.ports.credential_erasure import CredentialErasure
 from loomlog.services.families.ports.row_erasure import ErasedRows, RowErasure
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
@@ -329,7 +329,7 @@ class SubjectErasure:
             key_ids=sorted({*(key.key_id for key in before.keys), *erased_keys}),
             root_run_ids=before.findings.root_run_ids,
         )
-        of_content = ContentErasure(id=erasure_id, by=caller.subject)
+        of_content = ErasureRequest(id=erasure_id, by=caller.subject)
         removed = merged(
             [
                 await eraser.erase(erased, part, of_content)

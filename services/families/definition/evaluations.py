@@ -27,6 +27,7 @@ from loomlog.projections.runs import RunRow
 from loomlog.projections.tables import InvalidPageToken
 from loomlog.schemas.generated.definition_commands import SubmitJudgement
 from loomlog.schemas.ids import ALPHABET
+from loomlog.services.core.definitions import def_id, static_def_id
 from loomlog.services.core.families import name_problem
 from loomlog.services.core.operations import Answer as Answered
 from loomlog.services.core.refusals import Refused
@@ -52,7 +53,6 @@ from loomlog.services.families.definition.items import DIMENSION_ITEM, JUDGEMENT
 from loomlog.services.families.definition.lineage import ancestors
 from loomlog.services.families.definition.operations import WAIT_S, ask_owner, command_envelope, required
 from loomlog.services.families.definition.query_api import DEPTH_MAX
-from loomlog.services.families.definition.state import def_id, static_def_id
 from loomlog.services.families.definition.table import NAME, SHARED, DefinitionTable
 from loomlog.services.families.operation import Decrypt
 from loomlog.services.families.ports.run_sources import FindRun

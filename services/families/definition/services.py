@@ -17,8 +17,10 @@ from loomlog.schemas.codec import Undecodable, read_envelope
 from loomlog.schemas.position import Position
 from loomlog.services.core.access.decide import Caller, RunIdentity
 from loomlog.services.core.refusals import Refused
+from loomlog.services.families.definition.agents import DefinitionAgents, DefinitionBlame
 from loomlog.services.families.definition.ephemeral_volumes import EphemeralVolumes
 from loomlog.services.families.definition.evaluations import RUN_WAIT_S, Evaluations
+from loomlog.services.families.definition.file_checks import check_files
 from loomlog.services.families.definition.files import configured_definitions
 from loomlog.services.families.definition.handlers import RETRY_S, DefinitionHandlers
 from loomlog.services.families.definition.history import DefinitionHistory
@@ -39,8 +41,12 @@ from loomlog.services.families.opening import (
 )
 from loomlog.services.families.ports.agent_versions import AgentVersions
 from loomlog.services.families.ports.made_volumes import MadeVolumes
+from loomlog.services.families.ports.run_blame import RunBlame
 from loomlog.services.families.ports.run_sources import RunSources
+from loomlog.services.families.ports.runnable_agents import RunnableAgents
 from loomlog.services.stream.entities.absence import AbsenceCheck
+
+check_replicas = check_files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +93,8 @@ def open_family(context: FamilyContext) -> FamilyServices:
     context.provide_as(SkillShelf, DefinedSkills(table))
     context.provide_as(DefinitionsView, RunDefinitions(table, evaluations))
     context.provide_as(MadeVolumes, volumes.volumes)
+    context.provide_as(RunnableAgents, DefinitionAgents(table))
+    context.provide_as(RunBlame, DefinitionBlame(table, reads))
     handlers = DefinitionHandlers(
         operations,
         DefinitionQueries(operations, reads, clock_ms=context.clock_ms),

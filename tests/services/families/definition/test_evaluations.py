@@ -13,11 +13,12 @@ from loomlog.projections.runs import RunRow
 from loomlog.schemas.generated.definition_commands import DefineVersion, ForkVersion, SubmitJudgement
 from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.generated.values import CommandEnvelope
+from loomlog.services.core.definitions import def_id, static_def_id
 from loomlog.services.core.families import aggregate_id
 from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.families.definition import FAMILY
 from loomlog.services.families.definition.author import Author
-from loomlog.services.families.definition.state import def_id, line_id, static_def_id
+from loomlog.services.families.definition.state import line_id
 from loomlog.services.families.definition.table import DefinitionTable, file_definition
 from tests.services.entities import NOW_MS, TOPIC, UNANSWERED, MemoryEntities
 from tests.services.families.definition.opened import Opened, fields_of
