@@ -64,7 +64,6 @@ from loomlog.projections.tables import EVERY_TENANT
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.ids import fresh_token, partition_key
 from loomlog.services.application import limits
-from loomlog.services.application.acts import ActLog
 from loomlog.services.application.admin.entity_references import EntityContent
 from loomlog.services.application.admin.erasure import SubjectErasure
 from loomlog.services.application.admin.erasure_receipts import ErasureReceipts
@@ -119,11 +118,12 @@ from loomlog.services.core.mcp_logins import McpLogins
 from loomlog.services.families.channel.services import ChannelServices
 from loomlog.services.families.installation import InstallationCommands
 from loomlog.services.families.opening import FamilyContext, open_families
+from loomlog.services.families.ports.acts import ActRecorder
 from loomlog.services.families.ports.approval_calls import ApprovalCalls
 from loomlog.services.families.ports.callers import CallerDirectory
-from loomlog.services.families.ports.command_ids import CommandIds
 from loomlog.services.families.ports.content_erasure import counts_of_clients
 from loomlog.services.families.ports.credential_erasure import CredentialErasure
+from loomlog.services.families.ports.current_request import CurrentRequest
 from loomlog.services.families.ports.embedder_state import EmbedderState
 from loomlog.services.families.ports.publishing import PublishRights
 from loomlog.services.families.ports.quotas import CallerQuotas
@@ -325,7 +325,6 @@ class Application:
             self.barrier.register(reads.topic, reads, partitions=reads.partitions)
         self._request_keys = request_keys
         self.entity_reads = entity_reads
-        self.acts = ActLog(entities.client.tell, clock_ms=clock_ms, new_token=new_token)
         absence = AbsenceCheck([parts.replicas for parts in entities.each])
         context = FamilyContext(
             parts=entities,
@@ -349,15 +348,17 @@ class Application:
         context.provide_as(ApprovalCalls, RunApprovals(self))
         context.provide_as(RecordedSpending, self.usage)
         context.provide(
-            CommandIds(
-                of_step=lambda step: partial(_command_id, command_tokens(new_token, step)),
+            CurrentRequest(
+                command_ids=lambda step: partial(_command_id, command_tokens(new_token, step)),
                 issued_at_ms=lambda: 0 if current_request.get().idempotency_key else clock_ms(),
+                origin=_request_origin,
             ),
             UserSources(operations=product_operations, principal=authenticator.named, count_memory=self._count_memory),
         )
         handlers, self._families = open_families(context, families)
         authenticator.directory = context.get(CallerDirectory)
         self.quotas = context.get(CallerQuotas)
+        self.acts = context.get(ActRecorder)
         self.limits = context.get(SpendingLimits)
         self.wide_pauses = context.get(StatedPauses)
         self.runnable_agents = context.get(RunnableAgents)
@@ -577,7 +578,6 @@ class Application:
                 group.create_task(self.publisher.run(), name="publisher")
                 group.create_task(self.hub.run(events, previews), name="hub")
                 group.create_task(self.memory_changes.run(), name="memory changes")
-                group.create_task(self.acts.run(), name="acts")
                 group.create_task(run_until_cancelled(self.ingress_publisher, self.webhooks), name="webhooks")
                 if self._event_webhooks is not None:
                     group.create_task(self._event_webhooks.run(), name="event webhooks")
@@ -591,6 +591,11 @@ class Application:
                 await opened.close()
             for parts in self.entity_parts.each:
                 parts.client.close()
+
+
+def _request_origin() -> tuple[str, str]:
+    request = current_request.get()
+    return request.transport, request.request_id
 
 
 def _command_id(draw: Callable[[], str]) -> str:
