@@ -130,7 +130,6 @@ from loomlog.services.families.ports.row_erasure import RowErasure
 from loomlog.services.families.ports.run_blame import RunBlame
 from loomlog.services.families.ports.run_reads import RunReads
 from loomlog.services.families.ports.run_sources import RunSources
-from loomlog.services.families.ports.run_times import RunTimes
 from loomlog.services.families.ports.runnable_agents import RunnableAgents
 from loomlog.services.families.ports.spending_limits import SpendingLimits
 from loomlog.services.families.ports.users import UserSources
@@ -341,7 +340,7 @@ class Application:
             read_positions=lambda tenant, agent: self._positions_of_start(tenant, agent, ""),
         )
         runs = RunSources(find=projection.run, ranges=ranges, events_topic=topics.events)
-        context.provide(*family_options, absence, runs, ingress, commands, RunTimes(self._started_at_ms))
+        context.provide(*family_options, absence, runs, ingress, commands)
         context.provide(*(one for one in (act_reads, erasures) if one is not None))
         context.provide_as(RunReads, projection)
         context.provide_as(RecordedSpending, self.usage)
@@ -550,10 +549,6 @@ class Application:
     async def _count_memory(self, tenant: str, subject: str) -> tuple[Mapping[str, int], Sequence[str]]:
         findings = await self.erasure.content_of(tenant, subject)
         return {"user_scope_rows": counts_of_clients(findings).get("memory_rows", 0)}, findings.errors
-
-    async def _started_at_ms(self, tenant: str, run_id: str) -> int | None:
-        row = await self.projection.run(tenant, run_id)
-        return None if row is None else row.started_at_ms
 
     async def _admit_run(self, caller: Caller, who: RunIdentity, agent: str) -> None:
         for services in self._families:

@@ -47,7 +47,7 @@ from loomlog.services.families.ports.embedder_state import EmbedderState
 from loomlog.services.families.ports.isolation import Isolation
 from loomlog.services.families.ports.prompts import DefinitionTextReader, PromptAdditions
 from loomlog.services.families.ports.run_ends import EntryWriter
-from loomlog.services.families.ports.run_times import RunTimes
+from loomlog.services.families.ports.run_sources import RunSources
 
 NEEDS = ("definition",)
 SQL_EMBED_S = 30.0
@@ -161,7 +161,7 @@ def open_family(context: FamilyContext) -> FamilyServices:
     context.provide(services)
     context.provide_as(EmbedderState, services.embedder_state)
     handlers = MemoryHandlers(
-        entries, backends, index=index, administration=administration, run_times=context.find(RunTimes)
+        entries, backends, index=index, administration=administration, find_run=context.get(RunSources).find
     )
     tasks: dict[str, Work] = {}
     if (owned := context.find(OwnedPartitions)) is not None:
