@@ -13,7 +13,7 @@ The body is signed with a secret that both sides have:
 The receiver compares in constant time, and refuses a `t` that is more than some minutes away. Callbacks at the end of a
 run have the headers of Standard Webhooks instead (`standard_headers`).
 
-Before: services/runtime/tools/hooks.py, services/families/callback/posts.py. After: httpcore.
+Before: services/families/hook/runner.py, services/families/callback/posts.py. After: httpcore.
 """
 
 import asyncio

@@ -4,7 +4,7 @@ Text is kept. What a model cannot be shown as text is named with its type, size 
 is and the log can tell two results apart: images, audio and binary resources. Structured content is added as JSON,
 unless a text part says the same.
 
-Before: session.py. After: services/runtime/tools/mcp_tools.py.
+Before: session.py. After: services/families/mcp/tools.py.
 """
 
 import base64

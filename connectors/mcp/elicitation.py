@@ -6,7 +6,7 @@
 A question says which server asks, because people must not take it for one of their agent. In the era without sessions
 a server asks for several things at once: people are asked one after the other, and the call is then made again.
 
-Before: session.py, services/runtime/tools/mcp_tools.py. After: services/runtime/run/interrupt_responses.py.
+Before: session.py, services/families/mcp/tools.py. After: services/runtime/run/interrupt_responses.py.
 """
 
 from collections.abc import Mapping, Sequence

@@ -4,7 +4,7 @@ A session belongs to one tenant, one version of one server, and the headers that
 of one user carries a call of another. Of a server with several connections, such as several processes, the one with
 the fewest calls is taken.
 
-Before: services/runtime/tools/mcp_tools.py. After: session.py.
+Before: services/families/mcp/tools.py. After: session.py.
 """
 
 import asyncio

@@ -4,7 +4,7 @@ A list comes from a stranger and is shown to models: its names become names of t
 descriptions are read. A tool that cannot be used is left out and reported; a list that is too large is refused as a
 whole, with what to do.
 
-Before: session.py. After: services/runtime/tools/mcp_tools.py, and the events of the family mcp.
+Before: session.py. After: services/families/mcp/tools.py, and the events of the family mcp.
 """
 
 import hashlib

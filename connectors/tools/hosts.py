@@ -4,7 +4,7 @@ By name: an entry of a run's allowed hosts matches itself and its subdomains, ig
 every public host; an empty list matches nothing.
 
 An entry `=host` matches that host alone, no subdomains: what a hook adds for one call
-(services/runtime/tools/hooks.py).
+(services/families/hook/runner.py).
 
 By address: a server can point its own name at 127.0.0.1 between two look-ups, so a check of the name is not enough. The
 address about to be dialled is checked (checked_network.py); it must be globally reachable unicast. The tables follow

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import orjson
 
 from loomlog.connectors.errors import Transient
+from loomlog.connectors.process.sessions import run_sessions, wait_for_stop
 from loomlog.connectors.storage.postgres import PostgresOptions, connect, translate_errors
 from loomlog.projections.entity_items import ItemRow
 from loomlog.projections.memory_index.entries import Decrypt, text_owner
@@ -206,22 +207,23 @@ class EmbeddingLoop:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run until `stop`; a call of the embedder is then cancelled."""
-        pause_s = RETRY_FIRST_S
-        while not stop.is_set():
-            before = self.embedded
-            try:
-                await self._session_until(stop)
-                continue
-            except EmbedderRefused as refused:
-                failure, least_s = str(refused), refused.retry_after_s
-            except Transient as error:
-                failure, least_s = str(error), 0.0
-            self.failures += 1
-            if failure != self.last_failure:
-                log.warning("entries of memory wait for their vectors: %s", failure)
-            self.last_failure = failure
-            pause_s = RETRY_FIRST_S if self.embedded > before else min(pause_s * 2, RETRY_MAX_S)
-            await _pause(stop, max(pause_s, least_s))
+        await run_sessions(
+            self._session_until,
+            stop,
+            log,
+            progress=lambda: self.embedded,
+            failures=(EmbedderRefused, Transient),
+            on_failure=self._note_failure,
+            first_s=RETRY_FIRST_S,
+            max_s=RETRY_MAX_S,
+            says="entries of memory wait for their vectors: %s",
+        )
+
+    def _note_failure(self, failure: EmbedderRefused | Transient) -> float:
+        """Count a failure; return how long the embedder asks to be left alone, in seconds."""
+        self.failures += 1
+        self.last_failure = str(failure)
+        return failure.retry_after_s if isinstance(failure, EmbedderRefused) else 0.0
 
     async def _session_until(self, stop: asyncio.Event) -> None:
         session, stopped = asyncio.create_task(self._session(stop)), asyncio.create_task(stop.wait())
@@ -238,7 +240,7 @@ class EmbeddingLoop:
         store = await self._open_store()
         async with await connect(self._options) as lock, translate_errors("embed entries of memory"):
             while not await store.try_lock(lock):
-                if await _pause(stop, IDLE_S):
+                if await wait_for_stop(stop, IDLE_S):
                     return
             embedder = self._make(store)
             target = await embedder.target()
@@ -291,13 +293,3 @@ class EmbeddingLoop:
         finally:
             for wait in waits:
                 wait.cancel()
-
-
-async def _pause(stop: asyncio.Event, seconds: float) -> bool:
-    """Wait for `seconds`, or until the stop; return whether it came."""
-    try:
-        async with asyncio.timeout(seconds):
-            await stop.wait()
-    except TimeoutError:
-        return False
-    return True

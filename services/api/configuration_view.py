@@ -22,7 +22,7 @@ from loomlog.services.application.answers.operators import (
     RetentionView,
     RoutingTable,
 )
-from loomlog.services.families.memory.items import VERSION_KEPT_MS
+from loomlog.services.families.registry import all_families
 
 ABSENT_FEATURES = ("documents", "bashbox", "retention", "search")
 """Features that clients of the reference ask for, and that are not here yet."""
@@ -104,7 +104,7 @@ def retention_json(*, is_admin: bool, memory_changes_hours: int) -> RetentionVie
             _kept("runs, sessions and transcripts", None),
             _kept("definitions and their versions", None),
             _kept("entries of memory", None),
-            _kept("earlier versions of entries of memory", timedelta(milliseconds=VERSION_KEPT_MS)),
+            *(_kept(what, timedelta(milliseconds=ms)) for one in all_families() for what, ms in one.kept_ms.items()),
             _kept("the feed of changes of memory", timedelta(hours=memory_changes_hours)),
             _kept("idempotency keys of requests", timedelta(seconds=request_keys.LIFETIME_S)),
             _kept("samples of metrics", timedelta(seconds=metric_samples.LIFETIME_S)),

@@ -41,15 +41,15 @@ from loomlog.services.application.answers.operators import (
     RunnableAgents,
 )
 from loomlog.services.application.application import clock_ms
-from loomlog.services.application.definitions import RunnableDefinition
-from loomlog.services.application.health.check import FAIL, Check
 from loomlog.services.application.health.components import insights_check
 from loomlog.services.application.log.json_types import HealthCheck, HealthReport
 from loomlog.services.application.operations import process as api
 from loomlog.services.core.access.scopes import SCOPES
 from loomlog.services.core.availability import AvailabilityTable
+from loomlog.services.core.check import FAIL, Check
 from loomlog.services.core.operations import Answer, Call, Handlers, NoInput
 from loomlog.services.core.refusals import Refused
+from loomlog.services.families.ports.runnable_agents import RunnableDefinition
 
 if TYPE_CHECKING:  # it opens these handlers
     from loomlog.services.api.service import Service
@@ -191,14 +191,14 @@ class ProcessHandlers:
 
     async def runnable_agents(self, call: Call[NoInput]) -> Answer[RunnableAgents]:
         """Return the agents that may be run, of the files and made at run time."""
-        resolved = await self._service.application.definitions.runnable_agents(call.principal)
+        resolved = await self._service.application.runnable_agents.list(call.principal.tenant)
         shown = [(one, block) for one in resolved if not (block := AGENT.block_of(one.content)).internal]
         return Answer(value={"agents": [self._runnable(one, block) for one, block in shown]})
 
     async def runnable_agent(self, call: Call[api.RunnableAgentNamed]) -> Answer[AgentDefinitionView]:
         """Return an agent with its definition."""
         name = call.input.name
-        one = await self._service.application.definitions.runnable_agent(call.principal, name)
+        one = await self._service.application.runnable_agents.find(call.principal.tenant, name)
         if one is None:
             raise Refused("not_found", unknown_agent(name, self._service.configuration.agents))
         block = AGENT.block_of(one.content)

@@ -15,7 +15,7 @@ Before: services/api/memory_feed_endpoints.py. After: projections/memory_feed/re
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Collection
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import orjson
@@ -34,6 +34,7 @@ from loomlog.services.application.streaming.subscription import CLIENT_LEFT, STO
 from loomlog.services.core.access.decide import Caller, access_filter
 from loomlog.services.core.access.scopes import ADMIN, TENANT
 from loomlog.services.core.refusals import Refused
+from loomlog.services.families.ports.embedder_state import EmbedderState
 
 POLL_S = 0.2
 """How often the feed is read while there are streams."""
@@ -43,7 +44,6 @@ KEEPALIVE_S = 20.0
 RECENT_MAX = 2_000
 """Newest changes kept for all streams; a stream that is further behind reads its own."""
 ALL_TYPES = MEMORY_TYPES | DOCUMENT_TYPES
-NO_EMBEDDER: Mapping[str, Any] = {"state": "absent"}
 
 ResultT = TypeVar("ResultT")
 
@@ -99,7 +99,7 @@ class MemoryChanges:
         self,
         feed: ChangeFeed | None,
         *,
-        embedder: Callable[[], Mapping[str, Any]] = lambda: NO_EMBEDDER,
+        embedder: EmbedderState = lambda: {"state": "absent"},
         keepalive_s: float = KEEPALIVE_S,
     ) -> None:
         self.feed, self.keepalive_s = feed, keepalive_s

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from loomlog.connectors.errors import Transient
+from loomlog.connectors.process.sessions import run_sessions, wait_for_stop
 from loomlog.connectors.protocols import LogAppender, LogRanges, LogRecord, ProducerRecord
 from loomlog.schemas.codec import Codec
 from loomlog.services.auditor.settings import AuditorSettings
@@ -32,11 +33,8 @@ from loomlog.services.core.audit.tail import CheckpointTail
 
 log = logging.getLogger("loomlog.auditor")
 
-RETRY_FIRST_S = 0.2
-RETRY_MAX_S = 5.0
-"""Backoff between failed sessions, doubled each time."""
 LOG_EVERY_S = 60.0
-"""Interval of logging refused partitions, and the same failure, again."""
+"""Interval of logging refused partitions again."""
 PENDING_CHECKPOINTS_MAX = 1_000
 """Most checkpoints kept of another auditor that has read farther; the oldest are dropped, later ones cover them."""
 
@@ -93,21 +91,11 @@ class Auditor:
         self._codec = codec
         self._clock_ms = clock_ms
         self._monotonic = monotonic
-        self._last_failure = ""
-        self._last_failure_at = -LOG_EVERY_S
         self._refusals_logged_at = 0.0
 
     async def run(self, stop: asyncio.Event) -> None:
         """Runs until `stop`. Raises Permanent, and any unexpected error."""
-        pause_s = RETRY_FIRST_S
-        while not stop.is_set():
-            before = self.signed
-            try:
-                await self._session(stop)
-            except Transient as error:
-                self._log_failure(str(error))
-                pause_s = RETRY_FIRST_S if self.signed > before else min(pause_s * 2, RETRY_MAX_S)
-                await _pause(stop, pause_s)
+        await run_sessions(self._session, stop, log, progress=lambda: self.signed)
 
     async def _session(self, stop: asyncio.Event) -> None:
         settings = self._settings
@@ -115,7 +103,7 @@ class Auditor:
         try:
             partitions = await connection.appender.partitions(settings.events_topic)
             if not partitions and settings.is_optional:
-                await _pause(stop, LOG_EVERY_S)
+                await wait_for_stop(stop, LOG_EVERY_S)
                 return
             if not partitions or await connection.appender.partitions(settings.checkpoints_topic) < partitions:
                 raise Transient(
@@ -172,7 +160,7 @@ class Auditor:
         while not stop.is_set():
             self._log_refusals()
             if not watches:
-                await _pause(stop, LOG_EVERY_S)
+                await wait_for_stop(stop, LOG_EVERY_S)
                 continue
             polled = await tail.poll(timeout_s=min(settings.poll_timeout_s, settings.every_s))
             ends: Mapping[int, int] = {}
@@ -286,18 +274,3 @@ class Auditor:
                 reason,
                 self._settings.verify_option.format(partition=partition),
             )
-
-    def _log_failure(self, message: str) -> None:
-        now = self._monotonic()
-        if message != self._last_failure or now - self._last_failure_at >= LOG_EVERY_S:
-            self._last_failure, self._last_failure_at = message, now
-            log.warning("%s; retrying", message)
-
-
-async def _pause(stop: asyncio.Event, seconds: float) -> None:
-    """Waits for `seconds`, or until the stop."""
-    try:
-        async with asyncio.timeout(seconds):
-            await stop.wait()
-    except TimeoutError:
-        pass  # the pause is over

@@ -315,7 +315,7 @@ RESOURCES: tuple[BoundedResource, ...] = (
     _row(
         "notes after runs",
         "runtime",
-        "services/runtime/run/run_end_memory.py",
+        "services/families/consolidation/run_ends.py",
         "10,000 scopes",
         "one for each scope; runs have shares",
     ),

@@ -19,7 +19,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
@@ -379,6 +379,12 @@ class Family(Generic[StateT, CommandT, EventT]):
     """
     services: str = ""
     """Module that opens its services in a process (services/families/opening.py); empty: it has none."""
+    start_check: str = ""
+    """Module with `find_start_problems(loaded, environ)`, which yields the places and texts of what in a configuration
+    would end the start of a process (services/families/process_start.py); empty: nothing would.
+    """
+    kept_ms: Mapping[str, int] = field(default_factory=dict)
+    """How long it keeps rows that go at some time, by what people call them."""
     topics: str = ENTITY_SET
     """Name of its topic set, one of TOPIC_SETS."""
     of_starts: Callable[[str], Sequence[str]] = not_of_starts

@@ -5,6 +5,7 @@ A family's folder with operations has a module `services` with
     def open_family(context: FamilyContext) -> FamilyServices
     def read_options(loaded: ProcessConfiguration) -> Any            if the configuration says something of it
     async def connect(postgres, secret: SecretKey | None) -> Any     if it has a store of its own
+    def check_replicas(replicas: Replicas, now_ms: int) -> Check     if it can tell that something is wrong
 
 Families are opened one after the other; what one provides, such as the table of definitions, those that need it take
 from the context by its type. NEEDS of the module names the families that are opened before. What a family does in a
@@ -31,6 +32,7 @@ from loomlog.connectors.storage.postgres import PostgresOptions, PostgresReader
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.run_events import InterruptionClosed, InterruptionOpened
 from loomlog.services.core.access.decide import Caller, RunIdentity
+from loomlog.services.core.check import Check
 from loomlog.services.core.endpoints import Endpoint
 from loomlog.services.core.families import Family
 from loomlog.services.core.operations import Handlers
@@ -38,13 +40,15 @@ from loomlog.services.core.run.interrupts.approvals import AskedApproval
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.families.entity_handlers import EntityHandlers
 from loomlog.services.families.operation import Decrypt
+from loomlog.services.families.ports.content_erasure import ContentEraser
 from loomlog.services.families.ports.requests import EndpointHandler
 from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
 from loomlog.services.stream.entities.answers import EntityCommands
 from loomlog.services.stream.entities.cold import ColdRows
-from loomlog.services.stream.entities.hosting import EntityParts
+from loomlog.services.stream.entities.hosting import EntityParts, PutCredentials
 from loomlog.services.stream.entities.reads import EntityReads
+from loomlog.services.stream.entities.replicas import Replicas
 
 ServiceT = TypeVar("ServiceT")
 Work = Callable[[], Coroutine[Any, Any, None]]
@@ -183,7 +187,7 @@ def _read_nothing(tenant: str, agent: str, user_id: str) -> Sequence[str]:
     return ()
 
 
-def _ignore_end(tenant: str, facts: RunFacts) -> None:
+def ignore_end(tenant: str, facts: RunFacts) -> None:
     """Do nothing at the end of a run."""
 
 
@@ -207,9 +211,13 @@ class FamilyServices:
     """What it does in this process until that ends, by names that people see."""
     receivers: Mapping[str, Callable[[Any, str], None]] = field(default_factory=dict)
     """Takes what its events send to something of the process that is no aggregate, and the tenant, by its name."""
+    put_credentials: PutCredentials | None = None
+    """Stores the credentials of runs that its aggregates start."""
     outcomes: Sequence[OutcomeCounts] = ()
     lags: Mapping[str, Callable[[], int]] = field(default_factory=dict)
     """How many records of a topic wait for this process, by the topic's name."""
+    erasers: Sequence[ContentEraser] = ()
+    """Find and remove what it holds of a subject that is erased."""
     on_question: Callable[[str, RunFacts, InterruptionOpened | InterruptionClosed, bool], None] = _ignore_question
     """Called with the tenant and the facts of a run, and its question that was opened or closed and is in the log;
     true: again, after a takeover.
@@ -220,7 +228,7 @@ class FamilyServices:
     """Raises Refused where a caller may not start a run of an agent now."""
     start_positions: Callable[[str, str, str], Sequence[str]] = _read_nothing
     """Returns, for a tenant, an agent and a user, what the owner of a run must have read because this process has."""
-    on_run_ended: Callable[[str, RunFacts], None] = _ignore_end
+    on_run_ended: Callable[[str, RunFacts], None] = ignore_end
     """Is told, in the process that owns it, of a run that has ended, and of its tenant."""
     close: Callable[[], Awaitable[None]] = _close_nothing
 
@@ -245,6 +253,12 @@ def read_family_options(loaded: ProcessConfiguration, families: Families) -> Ite
     for module in _service_modules(families).values():
         if hasattr(module, "read_options"):
             yield module.read_options(loaded)
+
+
+def check_families(replicas: Replicas, families: Families, *, now_ms: int) -> list[Check]:
+    """Return what families find wrong in what a process has read, or that all is well. Opens nothing."""
+    modules = _service_modules(families).values()
+    return [module.check_replicas(replicas, now_ms) for module in modules if hasattr(module, "check_replicas")]
 
 
 async def connect_families(postgres: PostgresOptions, secret: SecretKey | None, families: Families) -> list[Any]:

@@ -61,6 +61,14 @@ def all_operations() -> tuple[AnyOperation, ...]:
     return operations_of(all_families())
 
 
+def operation_named(name: str) -> AnyOperation:
+    """Return the operation of a family. Raises LookupError when this process has no such operation."""
+    operation = next((one for one in all_operations() if one.name == name), None)
+    if operation is None:
+        raise LookupError(f"no family has an operation {name}")
+    return operation
+
+
 def operations_of(families: Iterable[Family[Any, Any, Any]]) -> tuple[AnyOperation, ...]:
     """Return the operations of families: those that they declare, then those of their commands and queries."""
     return tuple(one for family in families for one in (*_declared(family)[0], *entity_operations(family)))

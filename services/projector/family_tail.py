@@ -27,6 +27,7 @@ from sqlalchemy import MetaData, Table
 
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.kafka import count_partitions, open_tail
+from loomlog.connectors.process.sessions import run_sessions, wait_for_stop
 from loomlog.connectors.protocols import LogRecord, LogTail
 from loomlog.connectors.storage.postgres import connect, translate_errors
 from loomlog.projections.engine import cursors
@@ -53,14 +54,9 @@ Maintain = Callable[[Connection], Awaitable[None]]
 
 STANDBY_POLL_S = 0.5
 """How often a standby tries the lock: the longest delay of a takeover."""
-RETRY_FIRST_S = 0.2
-RETRY_MAX_S = 5.0
-"""Backoff between failed sessions, doubled each time; reset once a transaction was committed."""
 IDLE_COMMIT_S = 1.0
 """Longest time that the stored cursors are behind when no event of the family comes."""
 MAINTAIN_EVERY_S = 30.0
-LOG_EVERY_S = 30.0
-"""Interval of logging the same failure again."""
 NOTIFY = b"SELECT pg_notify(%s, '')"
 
 
@@ -117,7 +113,6 @@ class FamilyTail:
         """The cursors behind the records that were read."""
         self._state = "starting"
         self._events = self._problems = self._sessions = self._commits = 0
-        self._last_failure, self._last_failure_at = "", -LOG_EVERY_S
 
     @property
     def metrics(self) -> dict[str, int | str]:
@@ -132,18 +127,18 @@ class FamilyTail:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run until `stop`. Raises Permanent, and any unexpected error."""
-        pause_s = RETRY_FIRST_S
-        while not stop.is_set():
-            before = self._commits
-            try:
-                await self._session(stop)
-                continue
-            except (Transient, cursors.Fenced) as error:
-                self._state = "waiting"
-                self._log_failure(str(error))
-            pause_s = RETRY_FIRST_S if self._commits > before else min(pause_s * 2, RETRY_MAX_S)
-            await _pause(stop, pause_s)
+        await run_sessions(
+            self._session,
+            stop,
+            log,
+            progress=lambda: self._commits,
+            failures=(Transient, cursors.Fenced),
+            on_failure=self._note_failure,
+        )
         self._state = "stopped"
+
+    def _note_failure(self, failure: Exception) -> None:
+        self._state = "waiting"
 
     async def _session(self, stop: asyncio.Event) -> None:
         self._sessions += 1
@@ -171,7 +166,7 @@ class FamilyTail:
             row = await result.fetchone()
             if row is not None and row[0]:
                 return True
-            await _pause(stop, STANDBY_POLL_S)
+            await wait_for_stop(stop, STANDBY_POLL_S)
         return False
 
     async def _follow(self, connection: Connection, tail: LogTail, stop: asyncio.Event) -> None:
@@ -249,21 +244,6 @@ class FamilyTail:
         self._stored = dict(self._reached)
         self._events += len(events)
         self._commits += 1
-
-    def _log_failure(self, message: str) -> None:
-        now = time.monotonic()
-        if message != self._last_failure or now - self._last_failure_at >= LOG_EVERY_S:
-            self._last_failure, self._last_failure_at = message, now
-            log.warning("%s; retrying", message)
-
-
-async def _pause(stop: asyncio.Event, seconds: float) -> None:
-    """Wait for `seconds`, or until the stop."""
-    try:
-        async with asyncio.timeout(seconds):
-            await stop.wait()
-    except TimeoutError:
-        pass  # the pause is over
 
 
 def open_family_tail(

@@ -28,6 +28,7 @@ from typing import Any
 import psycopg
 
 from loomlog.connectors.errors import Permanent, Transient
+from loomlog.connectors.process.sessions import run_sessions, wait_for_stop
 from loomlog.connectors.storage.postgres import translate_errors
 from loomlog.projections.engine.builds import Build, Builds, StatusRow
 from loomlog.projections.engine.cursors import BuildNotFound, Fenced
@@ -52,13 +53,8 @@ STATUS_EVERY_S = 2.0
 """Interval of writing the status, checking which build is live, and requesting the end offsets."""
 STANDBY_POLL_S = 0.5
 """How often a standby tries the lock: the longest delay of a takeover."""
-RETRY_FIRST_S = 0.2
-RETRY_MAX_S = 5.0
-"""Backoff between failed sessions, doubled each time; reset once records were projected."""
 PROBLEMS_LOGGED = 5
 """Problems of one poll that are logged one by one; all of them are in the table."""
-LOG_EVERY_S = 30.0
-"""Interval of logging the same failure again."""
 
 
 class Projector:
@@ -89,8 +85,6 @@ class Projector:
         self._events = self._stale = self._problems = self._sessions = self._fenced = 0
         self._behind = 0
         self._lag_ms = self._worst_lag_ms = 0
-        self._last_failure = ""
-        self._last_failure_at = -LOG_EVERY_S
 
     @property
     def metrics(self) -> dict[str, int | str]:
@@ -109,22 +103,22 @@ class Projector:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Runs until `stop`. Raises Permanent, and any unexpected error."""
-        pause_s = RETRY_FIRST_S
-        while not stop.is_set():
-            before = self._events
-            try:
-                await self._session(stop)
-                continue
-            except Transient as error:
-                self._state = "waiting for broker or Postgres"
-                self._log_failure(str(error))
-            except Fenced as error:
-                self._state = "fenced"
-                self._fenced += 1
-                self._log_failure(str(error))
-            pause_s = RETRY_FIRST_S if self._events > before else min(pause_s * 2, RETRY_MAX_S)
-            await _pause(stop, pause_s)
+        await run_sessions(
+            self._session,
+            stop,
+            log,
+            progress=lambda: self._events,
+            failures=(Transient, Fenced),
+            on_failure=self._note_failure,
+        )
         self._state = "stopped"
+
+    def _note_failure(self, failure: Transient | Fenced) -> None:
+        if isinstance(failure, Fenced):
+            self._state = "fenced"
+            self._fenced += 1
+        else:
+            self._state = "waiting for broker or Postgres"
 
     async def _session(self, stop: asyncio.Event) -> None:
         """Runs until a failure, a switch of builds, or the stop."""
@@ -157,7 +151,7 @@ class Projector:
         while not stop.is_set():
             if await builds.reserve_projecting(self._settings.topic):
                 return True
-            await _pause(stop, STANDBY_POLL_S)
+            await wait_for_stop(stop, STANDBY_POLL_S)
         return False
 
     async def _follow(
@@ -293,21 +287,6 @@ class Projector:
             **options,
         )
 
-    def _log_failure(self, message: str) -> None:
-        now = time.monotonic()
-        if message != self._last_failure or now - self._last_failure_at >= LOG_EVERY_S:
-            self._last_failure, self._last_failure_at = message, now
-            log.warning("%s; retrying", message)
-
 
 def _translate_errors(settings: ProjectorSettings) -> AbstractAsyncContextManager[None]:
     return translate_errors(f"project {settings.topic} into Postgres at {settings.postgres.address}")
-
-
-async def _pause(stop: asyncio.Event, seconds: float) -> None:
-    """Waits for `seconds`, or until the stop."""
-    try:
-        async with asyncio.timeout(seconds):
-            await stop.wait()
-    except TimeoutError:
-        pass  # the pause is over

@@ -26,27 +26,27 @@ from loomlog.schemas.codec import Codec
 from loomlog.services.core.run.commands import EffectResult
 from loomlog.services.core.run.react import CallModel, CallTool, Effect, ReconcileTool, Summarise
 from loomlog.services.core.run.state import AwaitingModel, AwaitingTools, Compacting, State
-from loomlog.services.families.consolidation.decide import CONSOLIDATOR
-from loomlog.services.families.mcp.servers import McpServers
+from loomlog.services.core.system_agents import CONSOLIDATOR
+from loomlog.services.families.ports.call_budgets import CallBudgets
+from loomlog.services.families.ports.compactions import DialogueKeeper
+from loomlog.services.families.ports.made_volumes import MadeVolumes
+from loomlog.services.families.ports.tenant_tools import ToolsOfTenants
+from loomlog.services.families.ports.tool_hooks import ToolHooks
 from loomlog.services.runtime.clock import clock_ms
+from loomlog.services.runtime.content.definition_texts import DefinitionTexts
 from loomlog.services.runtime.content.encryption import ContentEncryption
 from loomlog.services.runtime.content.redaction import Redaction
 from loomlog.services.runtime.content.run_credentials import Credentials
-from loomlog.services.runtime.models.budget_reservation import CallBudgets
 from loomlog.services.runtime.models.context_plugins import ContextPlugins, RedactPlugin, collect_secrets
 from loomlog.services.runtime.models.model_calls import ModelCalls, RuntimeProvider
 from loomlog.services.runtime.models.previews import Previews
 from loomlog.services.runtime.models.provider_queues import ProviderQueueLimits
 from loomlog.services.runtime.models.routing import Routing
 from loomlog.services.runtime.models.summary_calls import SummaryCalls
-from loomlog.services.runtime.run.compaction_memory import CompactionMemory
 from loomlog.services.runtime.settings import RuntimeSettings
 from loomlog.services.runtime.telemetry.tracing import Tracing
 from loomlog.services.runtime.tools.client_tools import ClientTools
-from loomlog.services.runtime.tools.hooks import HookRunner
-from loomlog.services.runtime.tools.mcp_tools import McpTools
 from loomlog.services.runtime.tools.tool_calls import ToolCalls
-from loomlog.services.runtime.tools.tool_context import MadeVolumes
 from loomlog.services.runtime.tools.tool_slots import ToolCallSlots
 from loomlog.services.runtime.tools.toolset import ProcessToolset
 
@@ -63,7 +63,6 @@ class EffectHandlers:
     def __init__(
         self, models: ModelCalls, tools: ToolCalls, summaries: SummaryCalls, mask: Callable[[str], str] = str
     ) -> None:
-        self.definition_texts = models.definition_texts
         self.partial_outputs = models.partial_outputs
         self.queues = models.queues
         self.mask = mask
@@ -180,17 +179,18 @@ def build_effect_handlers(
     encryption: ContentEncryption,
     budgets: CallBudgets | None = None,
     routing: Routing,
-    hooks: HookRunner,
+    hooks: ToolHooks,
     credentials: Credentials,
+    definition_texts: DefinitionTexts | None = None,
     clock_ms: Callable[[], int] = clock_ms,
     extra_tools: Mapping[str, Tool] = NO_TOOLS,
     clients: ClientTools | None = None,
     definitions: DefinitionsView | None = None,
     skills: SkillShelf | None = None,
     made_volumes: MadeVolumes | None = None,
-    compaction_memory: CompactionMemory | None = None,
+    compaction_memory: DialogueKeeper | None = None,
     channels: ChannelRows | None = None,
-    mcp_servers: McpServers | None = None,
+    tenant_tools: ToolsOfTenants | None = None,
 ) -> EffectHandlers:
     """Build the effect handlers of this process."""
     configuration = loaded.configuration
@@ -200,11 +200,15 @@ def build_effect_handlers(
     tools.update(build_api_tools(configuration.local_api))
     guide = ToolGuide(tools, describe_server(loaded))
     routing.definitions.fill_prompt = lambda prompt, names: guide.fill(prompt, select_granted(names, tools))
-    mcp = None if mcp_servers is None else McpTools(mcp_servers)
     shelf = (
-        ProcessToolset(tools, mcp=mcp)
+        ProcessToolset(tools, tenant_tools=tenant_tools)
         if clients is None
-        else ProcessToolset(tools, client_tools=clients.tools_for, missing_client_tool=clients.missing_tool, mcp=mcp)
+        else ProcessToolset(
+            tools,
+            client_tools=clients.tools_for,
+            missing_client_tool=clients.missing_tool,
+            tenant_tools=tenant_tools,
+        )
     )
     blobs = FileBlobs(loaded.settings.effective_blob_folder)
     redaction = Redaction(loaded.secrets if loaded.settings.redact_secrets else {})
@@ -241,6 +245,7 @@ def build_effect_handlers(
         plugins=build_context_plugins(loaded, credentials),
         queue_limits=provider_queue_limits(loaded),
         credentials=credentials,
+        definition_texts=definition_texts,
     )
     return EffectHandlers(
         model_calls,

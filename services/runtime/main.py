@@ -15,7 +15,7 @@ import logging
 import os
 import signal
 import sys
-import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,22 +31,13 @@ from loomlog.connectors.process.file_limits import raise_open_file_limit
 from loomlog.connectors.process.gc_tuning import tune_gc
 from loomlog.connectors.process.hardening import disable_process_dumping
 from loomlog.connectors.process.liveness_sockets import request_handover, wait_for_disconnect
+from loomlog.connectors.protocols import DefinitionsView, SkillShelf
 from loomlog.connectors.storage.blobs import FileBlobs
 from loomlog.connectors.tools.remote_calls import RESULTS_TOPIC
-from loomlog.schemas.ids import fresh_token
+from loomlog.projections.run_queries import run_by_id
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.families import FamilyProblem
 from loomlog.services.families.approvals import policy_of
-from loomlog.services.families.budget.accounts import BudgetAccounts
-from loomlog.services.families.channel.services import ChannelServices
-from loomlog.services.families.definition.services import RunSources
-from loomlog.services.families.definition.table import DefinitionTable
-from loomlog.services.families.definition.views import DefinedSkills, RunDefinitions
-from loomlog.services.families.definition.volumes import VolumeOperations
-from loomlog.services.families.identity.credentials import CredentialReader
-from loomlog.services.families.identity.directory import Directory
-from loomlog.services.families.mcp.servers import McpServers
-from loomlog.services.families.memory.services import MemoryServices
 from loomlog.services.families.opening import (
     FamilyContext,
     OwnedPartitions,
@@ -56,38 +47,47 @@ from loomlog.services.families.opening import (
     open_families,
     read_family_options,
 )
-from loomlog.services.families.pause import FAMILY as PAUSE
+from loomlog.services.families.ports.agent_versions import AgentVersions
 from loomlog.services.families.ports.availability import ProviderAvailability
+from loomlog.services.families.ports.call_budgets import RunBudgets
 from loomlog.services.families.ports.call_waits import CallWaits
+from loomlog.services.families.ports.callers import CallerDirectory
+from loomlog.services.families.ports.compactions import DialogueKeeper
+from loomlog.services.families.ports.credentials import CredentialValues
+from loomlog.services.families.ports.end_calls import ToolCaller
+from loomlog.services.families.ports.isolation import Isolation
+from loomlog.services.families.ports.made_volumes import MadeVolumes
+from loomlog.services.families.ports.prompts import DefinitionTextReader, PromptAdditions
+from loomlog.services.families.ports.run_ends import EntryWriter, MessagePublisher
+from loomlog.services.families.ports.run_sources import RunSources
+from loomlog.services.families.ports.startable_agents import StartableAgents
+from loomlog.services.families.ports.tenant_tools import ToolsOfTenants
+from loomlog.services.families.ports.tool_hooks import ToolHooks
 from loomlog.services.families.ports.visible_channels import VisibleChannels
+from loomlog.services.families.ports.wide_pauses import RunPauses
 from loomlog.services.families.process_start import load_for_start
 from loomlog.services.families.registry import all_families, all_operations, all_tools
 from loomlog.services.runtime import topics
 from loomlog.services.runtime.admission.queue import build_admission_queue
+from loomlog.services.runtime.content.definition_texts import DefinitionTexts
 from loomlog.services.runtime.content.encryption import ContentEncryption
-from loomlog.services.runtime.content.schedule_credentials import ScheduleCredentials
 from loomlog.services.runtime.effects import NO_TOOLS, build_effect_handlers
 from loomlog.services.runtime.entity_hosting import host_entities
-from loomlog.services.runtime.models.budget_reservation import BudgetReservations
+from loomlog.services.runtime.models.definition_resolver import can_start
 from loomlog.services.runtime.models.previews import Previews
 from loomlog.services.runtime.resources import RuntimeResources, open_resources
 from loomlog.services.runtime.run.approval_notices import ApprovalNotices
 from loomlog.services.runtime.run.context import RunContext
 from loomlog.services.runtime.run.family import RunFamily
 from loomlog.services.runtime.run.interrupt_responses import InterruptionAnswers
-from loomlog.services.runtime.run.start_paused import StartPause
 from loomlog.services.runtime.run.wait_answers import WaitAnswers
 from loomlog.services.runtime.run_end_setup import open_run_ends
 from loomlog.services.runtime.run_host import StandbyEdges, StandbyReaders, build_run_host
-from loomlog.services.runtime.run_memory import build_run_memory
 from loomlog.services.runtime.settings import MissingRuntimeSetting
 from loomlog.services.runtime.telemetry.exposition import build_exposition, build_waiting_exposition
 from loomlog.services.runtime.telemetry.metrics import RunMetrics
 from loomlog.services.runtime.telemetry.metrics_server import ADDRESS, bind_socket, serve
 from loomlog.services.runtime.telemetry.run_summaries import RunSummaries
-from loomlog.services.runtime.tools.ephemeral_volumes import EphemeralVolumes
-from loomlog.services.runtime.tools.mcp_discovery import McpDiscovery
-from loomlog.services.runtime.tools.mcp_tools import HookToolCalls
 from loomlog.services.runtime.tools.operation_tools import build_operation_tools
 from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.encryption.content_fields import dead_letter_value
@@ -96,8 +96,6 @@ from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
 
 log = logging.getLogger("loomlog.runtime")
 
-TOKEN_BYTES = 10
-"""Random bytes in the id of a command; the number that loomlog.schemas.ids takes."""
 OPEN_FILES = 8_192
 """File descriptors for the connections to providers, tools and clients of a few thousand calls; raised as far as the
 system allows.
@@ -167,20 +165,12 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
     clock_ms = resources.clock.now_ms
     remote_tools = resources.remote_tools
     replicas = resources.entities.parts.replicas
-    start_pause = StartPause(replicas, switch=settings.start_paused, by=settings.name, at_ms=clock_ms())
     encryption = ContentEncryption(resources.keys)
     family = RunFamily()
     metrics = RunMetrics()
     tracing = metrics.instrument(resources.tracing)
     run_summaries = RunSummaries(codec, appender, topic=topics.TALLY_TOPIC, clock_ms=clock_ms)
     metrics.on_model_answer = run_summaries.add_model_call
-    accounts = BudgetAccounts(
-        resources.entities.parts,
-        clock_ms=clock_ms,
-        fresh_token=lambda: fresh_token(clock_ms(), os.urandom(TOKEN_BYTES)),
-        name=settings.name,
-    )
-    budgets = BudgetReservations(accounts, clock_ms)
 
     def term_of(partition: int) -> int:
         owner = host.owners.get(partition)
@@ -189,21 +179,33 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
     def is_first() -> bool:
         return term_of(0) >= 0  # the owner of partition 0 sweeps and probes, so exactly one live runtime does
 
+    isolated = isolated_subjects(loaded.configuration)
+
+    def is_isolated(tenant: str, subject: str) -> bool:
+        return (tenant, subject) in isolated or directory.is_isolated(tenant, subject)
+
+    blobs = FileBlobs(loaded.settings.effective_blob_folder)
+    definition_texts = DefinitionTexts(blobs)
     opening = FamilyContext(
         parts=resources.entities.parts,
         commands=resources.entities.parts.client,
         reads=resources.entities.reads,
         codec=codec,
-        blobs=FileBlobs(loaded.settings.effective_blob_folder),
+        blobs=blobs,
         decrypt=encryption.decrypt_json,
         clock_ms=clock_ms,
         keys=resources.keys,
     )
+    opening.provide_as(DefinitionTextReader, definition_texts)
+    opening.provide_as(StartableAgents, partial(can_start, resources.routing.definitions))
+    opening.provide_as(Isolation, is_isolated)
     families, dead_letters = all_families(), _dead_letters(resources)
     opening.provide(
         *read_family_options(loaded, families),
         *await connect_families(settings.postgres, settings.installation_secret, families),
-        RunSources(runs=resources.judged_runs, ranges=resources.ranges, events_topic=topics.TOPICS.events),
+        RunSources(
+            find=partial(run_by_id, resources.run_rows), ranges=resources.ranges, events_topic=topics.TOPICS.events
+        ),
         ProviderAvailability(table=lambda: resources.routing.global_table.table),
         RunningProcess.of("runtime", loaded.settings.replica_id),
         OwnedPartitions(
@@ -224,32 +226,18 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         ),
     )
     handlers, opened = open_families(opening, families)
-    definitions, volumes = opening.get(DefinitionTable), opening.get(VolumeOperations)
-    ephemeral_volumes = EphemeralVolumes(
-        volumes, resources.index, clock_ms=clock_ms, interval_s=loaded.settings.ephemeral_volume_sweep_ms / 1000
-    )
-    resources.routing.definitions.versions = definitions
+    budgets, pauses = opening.get(RunBudgets), opening.get(RunPauses)
+    resources.routing.definitions.versions = opening.get(AgentVersions)
     resources.routing.definitions.approval_policies.of_tenant = lambda tenant: replicas.state(policy_of(tenant))
-    resources.credentials.stored = stored = opening.get(CredentialReader)
+    resources.credentials.stored = stored = opening.get(CredentialValues)
     resources.routing.definitions.stored = resources.routing.availability.stored = stored
-    schedule_credentials = ScheduleCredentials(resources.credentials, loaded.secret_registry, stored)
-    isolated, directory = isolated_subjects(loaded.configuration), opening.get(Directory)
-
-    def is_isolated(tenant: str, subject: str) -> bool:
-        return (tenant, subject) in isolated or directory.is_isolated(tenant, subject)
-
+    directory = opening.get(CallerDirectory)
     operation_tools = build_operation_tools(
         all_tools(),
         all_operations(),
         handlers,
         is_isolated=is_isolated,
         clock_ms=clock_ms,
-    )
-    memory = build_run_memory(
-        opening,
-        agents=resources.routing.definitions,
-        encryption=encryption,
-        is_isolated=is_isolated,
     )
     waits = opening.get(CallWaits)
     approval_notices = ApprovalNotices(opening.commands, clock_ms=clock_ms)
@@ -265,26 +253,24 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         encryption=encryption,
         budgets=budgets,
         routing=resources.routing,
-        hooks=resources.hooks.runner,
+        hooks=opening.get(ToolHooks),
         credentials=resources.credentials,
+        definition_texts=definition_texts,
         extra_tools={
             **(remote_tools.tools if remote_tools is not None else NO_TOOLS),
             **operation_tools,
         },
         clients=resources.client_tools.tools,
-        definitions=opening.get(RunDefinitions),
-        skills=opening.get(DefinedSkills),
-        made_volumes=volumes.volumes,
-        compaction_memory=memory.compaction,
+        definitions=opening.get(DefinitionsView),
+        skills=opening.get(SkillShelf),
+        made_volumes=opening.get(MadeVolumes),
+        compaction_memory=opening.get(DialogueKeeper),
         channels=opening.get(VisibleChannels).rows,
-        mcp_servers=opening.get(McpServers),
+        tenant_tools=opening.get(ToolsOfTenants),
     )
-    mcp_discovery = McpDiscovery(opening.get(McpServers), now_s=time.monotonic)
     admission_queue = build_admission_queue(loaded)
 
     def on_run_ended(tenant: str, facts: RunFacts) -> None:
-        ephemeral_volumes.on_run_ended(tenant, facts)
-        memory.run_ends.on_run_ended(tenant, facts)
         for services in opened:
             services.on_run_ended(tenant, facts)
 
@@ -294,11 +280,10 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         resources.entities,
         ended_runs,
         codec,
-        publisher=opening.get(ChannelServices).operations,
-        entries=opening.get(MemoryServices).backends,
-        tools=HookToolCalls(opening.get(McpServers)),
+        publisher=opening.get(MessagePublisher),
+        entries=opening.get(EntryWriter),
+        tools=opening.get(ToolCaller),
         encryption=encryption,
-        is_isolated=is_isolated,
         clock_ms=clock_ms,
     )
     context = RunContext(
@@ -310,7 +295,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         run_summaries=run_summaries,
         clock_ms=clock_ms,
         tracing=tracing,
-        pauses=start_pause.table,
+        pauses=pauses.now,
         encryption=encryption,
         interruption_answers=InterruptionAnswers(encryption, mask=effects.mask),
         read_partial_output=effects.partial_outputs.read,
@@ -318,8 +303,8 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         replicas=replicas,
         admission_queue=admission_queue,
         credentials=resources.credentials,
-        definition_texts=effects.definition_texts,
-        prompt_memory=memory.prompts(effects.definition_texts),
+        definition_texts=definition_texts,
+        prompt_memory=opening.get(PromptAdditions),
         complete_call=effects.complete_call,
         wait_results=WaitAnswers(waits, operation_tools, is_isolated=is_isolated),
         release_lease=waits.release_lease,
@@ -357,13 +342,13 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
     )
     for hosted in entities:
         hosted.attach(host)
-        hosted.put_credentials = schedule_credentials.put
         for services in opened:
             hosted.receivers.update(services.receivers)
+            hosted.put_credentials = services.put_credentials or hosted.put_credentials
     if resources.standby is not None:
         resources.standby.liveness_server.on_handover_request = host.handover_requested
     resources.group.report_held_partitions(lambda: host.owners)
-    replicas.on_change(PAUSE.name, host.apply_wide_pauses)
+    pauses.on_change(host.apply_wide_pauses)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -377,7 +362,6 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
                 tasks.create_task(one.parts.replicas.follow(one.events_tail), name="replicas of entities")
                 for one in resources.entities.sets
             ),
-            tasks.create_task(start_pause.ask(resources.entities.parts.client), name="start paused"),
             *(tasks.create_task(follow(), name=topic) for topic, follow in resources.tables.followers.items()),
             tasks.create_task(resources.credentials.run(), name="credentials"),
             tasks.create_task(run_summaries.run(), name="run summaries"),
@@ -385,9 +369,6 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
             tasks.create_task(metrics.measure_loop_lag(), name="event loop lag"),
             *resources.client_tools.start_tasks(tasks),
             *(tasks.create_task(work(), name=name) for services in opened for name, work in services.tasks.items()),
-            tasks.create_task(ephemeral_volumes.run(is_first), name="ephemeral volumes"),
-            tasks.create_task(mcp_discovery.run(is_first), name="tools of MCP servers"),
-            tasks.create_task(memory.run_ends.run(), name="memory of ended runs"),
             tasks.create_task(approval_notices.run(), name="webhooks of approvals"),
             tasks.create_task(run_ends.run(), name="actions at the ends of runs"),
             *resources.routing.start_tasks(tasks, is_active_prober=is_first),

@@ -28,24 +28,22 @@ from loomlog.connectors.kafka import (
 from loomlog.connectors.kafka.schema_registry import load_codec
 from loomlog.connectors.process.liveness_sockets import wait_for_disconnect
 from loomlog.connectors.storage.postgres import PostgresReader, open_reader
+from loomlog.connectors.storage.run_credentials import PostgresCredentialRows, RunCredentials
 from loomlog.projections.engine.builds import PREFIX
 from loomlog.schemas.codec import Codec
 from loomlog.services.core.families import CHANNEL_SET, ENTITY_SET
-from loomlog.services.families.definition.evaluations import JudgedRuns
 from loomlog.services.families.entity_folds import entity_seals
-from loomlog.services.families.hook import HOOKS
 from loomlog.services.runtime import topics
 from loomlog.services.runtime.clock import CheckedClock
 from loomlog.services.runtime.content.run_credentials import Credentials
 from loomlog.services.runtime.entity_hosting import EntityResources, open_entities
 from loomlog.services.runtime.models.routing import Routing
-from loomlog.services.runtime.run.projected_index import ProjectedIndex, ProjectedRuns
+from loomlog.services.runtime.run.projected_index import ProjectedIndex
 from loomlog.services.runtime.run.run_index import RunIndex
 from loomlog.services.runtime.settings import RuntimeSettings, build_runtime_settings
 from loomlog.services.runtime.standby_setup import StandbyResources, open_readers, open_standby
 from loomlog.services.runtime.telemetry.tracing import Tracing, open_tracing
 from loomlog.services.runtime.tools.client_tools import ClientToolResources, open_client_tools
-from loomlog.services.runtime.tools.hook_setup import HookSetup, open_credentials
 from loomlog.services.runtime.tools.remote_tools import RemoteToolResources, open_remote_tools
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys, open_subject_keys
 from loomlog.services.stream.global_tables.global_table import GlobalTables
@@ -70,7 +68,6 @@ class RuntimeResources:
     tables: GlobalTables
     group: KafkaGroup
     index: RunIndex
-    judged_runs: JudgedRuns
     run_rows: PostgresReader
     """Reads the read models of runs."""
     partitions: int
@@ -79,7 +76,6 @@ class RuntimeResources:
     standby: StandbyResources | None
     entities: EntityResources
     routing: Routing
-    hooks: HookSetup
     credentials: Credentials
     remote_tools: RemoteToolResources | None
     client_tools: ClientToolResources
@@ -131,7 +127,7 @@ async def open_resources(loaded: ProcessConfiguration) -> AsyncIterator[RuntimeR
         commands.pause(range(partitions))
         tables = GlobalTables(stack, ranges, partial(open_tail, settings.kafka))
         await routing.open(tables)
-        credentials = open_credentials(stack, settings)
+        credentials = _open_credentials(stack, settings)
         keys = await open_subject_keys(
             settings.key_encryption_keys, codec, appender, ranges, topic=topics.SUBJECTS_TOPIC, clock_ms=clock.now_ms
         )
@@ -179,9 +175,6 @@ async def open_resources(loaded: ProcessConfiguration) -> AsyncIterator[RuntimeR
             open_readers=lambda events_topic: open_readers(stack, settings, events_topic, partitions),
             seals=entity_seals(settings.installation_secret),
         )
-        replicas = entities.parts.replicas
-        hooks = HookSetup(loaded, settings, table=lambda: replicas.state(HOOKS), clock_ms=clock.now_ms)
-        hooks.open(stack)
         # Last: a range that is read in between makes the reader forget topics.
         families = (topics.TOPICS, topics.ENTITY_TOPICS, topics.CHANNEL_TOPICS)
         await ranges.learn_leaders(*(topic for family in families for topic in (family.events, family.snapshots)))
@@ -196,7 +189,6 @@ async def open_resources(loaded: ProcessConfiguration) -> AsyncIterator[RuntimeR
             tables=tables,
             group=group,
             index=index,
-            judged_runs=ProjectedRuns(reader),
             run_rows=reader,
             partitions=partitions,
             keys=keys,
@@ -204,8 +196,16 @@ async def open_resources(loaded: ProcessConfiguration) -> AsyncIterator[RuntimeR
             standby=beside,
             entities=entities,
             routing=routing,
-            hooks=hooks,
             credentials=credentials,
             remote_tools=remote,
             client_tools=clients,
         )
+
+
+def _open_credentials(stack: contextlib.AsyncExitStack, settings: RuntimeSettings) -> Credentials:
+    """Return the credentials of runs; without a key there are none. Connects when the first one is needed."""
+    if settings.installation_secret is None:
+        return Credentials()
+    rows = PostgresCredentialRows(settings.postgres)
+    stack.push_async_callback(rows.close)
+    return Credentials(RunCredentials(rows, settings.installation_secret))

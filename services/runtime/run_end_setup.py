@@ -10,10 +10,12 @@ from loomlog.connectors.configuration.load import ProcessConfiguration
 from loomlog.connectors.storage.blobs import FileBlobs
 from loomlog.schemas.codec import Codec
 from loomlog.services.core.families import Family
+from loomlog.services.families.ports.end_calls import ToolCaller
+from loomlog.services.families.ports.run_ends import EntryWriter, MessagePublisher
 from loomlog.services.families.registry import all_families
 from loomlog.services.runtime.content.encryption import ContentEncryption
 from loomlog.services.runtime.entity_hosting import EntityResources
-from loomlog.services.runtime.run.end_hooks import Entries, Publisher, RunEndHooks, ToolCaller
+from loomlog.services.runtime.run.end_hooks import RunEndHooks
 from loomlog.services.runtime.run.run_end_actions import RunEndActions
 from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
 
@@ -29,11 +31,10 @@ def open_run_ends(
     ended_runs: EndedAggregates,
     codec: Codec,
     *,
-    publisher: Publisher,
-    entries: Entries,
+    publisher: MessagePublisher,
+    entries: EntryWriter,
     tools: ToolCaller,
     encryption: ContentEncryption,
-    is_isolated: Callable[[str, str], bool],
     clock_ms: Callable[[], int],
 ) -> RunEndActions:
     """Build everything over the entities of this process. Raises OSError without a folder of payloads."""
@@ -45,7 +46,6 @@ def open_run_ends(
         FileBlobs(loaded.settings.effective_blob_folder),
         tools,
         encryption=encryption,
-        is_isolated=is_isolated,
         clock_ms=clock_ms,
     )
     return RunEndActions(commands, hooks, ended_runs, codec, triggers=run_end_commands(all_families()))

@@ -45,7 +45,6 @@ class RuntimeSettings:
     spares: int
     """Members of the group that are kept without partitions; 0 = none, and each runtime folds as a standby instead."""
     drain_timeout_s: float
-    start_paused: str
     """Pause everything before the first partition is taken, once for each value; empty = no."""
     tool_parallelism: int
     client_tool_timeout_s: float
@@ -53,8 +52,6 @@ class RuntimeSettings:
     http_hosts: tuple[str, ...]
     callers_choose_hosts: bool
     """Whether hosts chosen by callers replace `http_hosts`."""
-    host_widening_owners: tuple[str, ...]
-    """Owners whose hooks may allow hosts for a call, in addition to those in the configuration files."""
     metrics_port: int | None
     """None = no metrics over HTTP, 0 = any free port."""
     tracing: TracingSettings | None
@@ -79,12 +76,10 @@ def build_runtime_settings(settings: Settings) -> RuntimeSettings:
         standby_address=settings.standby_addr,
         spares=settings.spares or 0,
         drain_timeout_s=settings.drain_timeout_ms / 1000,
-        start_paused=settings.start_paused,
         tool_parallelism=settings.tool_parallelism,
         client_tool_timeout_s=settings.client_tool_timeout_ms / 1000,
         http_hosts=settings.http_host_allowlist,
         callers_choose_hosts=settings.http_caller_authoritative,
-        host_widening_owners=settings.hooks_permit_host_widen_owners,
         metrics_port=settings.runtime_metrics_port if settings.metrics_enabled else None,
         tracing=_tracing_settings(settings),
         key_encryption_keys=_key_encryption_keys(settings),

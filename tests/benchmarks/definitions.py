@@ -50,10 +50,12 @@ from loomlog.schemas.generated.run_events import RunStarted
 from loomlog.schemas.generated.stream_events import Claim
 from loomlog.schemas.generated.values import AgentDefinition, CommandEnvelope
 from loomlog.schemas.ids import fresh_token
+from loomlog.services.core.definitions import def_id
 from loomlog.services.core.families import aggregate_id, aggregate_key
 from loomlog.services.families.definition.files import configured_definitions
-from loomlog.services.families.definition.state import def_id, line_id
+from loomlog.services.families.definition.state import line_id
 from loomlog.services.families.definition.table import DefinitionTable
+from loomlog.services.families.definition.views import DefinedAgents
 from loomlog.services.families.registry import all_families
 from loomlog.services.runtime.models.agent_definitions import AgentDefinitions
 from loomlog.services.stream.entities.checkpoints import EntityCheckpoints
@@ -308,12 +310,13 @@ async def measure_resolution(parts: EntityParts, environment: dict[str, str], li
     folder = Path(environment["LOOMLOG_CONFIG_FILES"]).parent
     configuration = load({}, working_directory=folder, paths=[]).configuration
     definitions = AgentDefinitions(configuration, ["mock"])
-    definitions.versions = DefinitionTable(
+    table = DefinitionTable(
         parts.replicas,
         configured_definitions(configuration),
         blobs=FileBlobs(Path(os.devnull)),
         reads=cast(EntityReads, None),
     )
+    definitions.versions = DefinedAgents(table)
 
     def timed(name: str) -> float:
         began = time.perf_counter_ns()

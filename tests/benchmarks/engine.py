@@ -31,6 +31,7 @@ from loomlog.schemas.generated.run_commands import StartRun
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.ids import fresh_token
 from loomlog.services.core.run.state import Ended
+from loomlog.services.families.hook.runner import HookRunner
 from loomlog.services.families.hook.state import HookTable
 from loomlog.services.runtime.admission.queue import build_admission_queue
 from loomlog.services.runtime.clock import clock_ms
@@ -48,7 +49,6 @@ from loomlog.services.runtime.settings import build_runtime_settings
 from loomlog.services.runtime.telemetry.metrics import RunMetrics
 from loomlog.services.runtime.telemetry.run_summaries import RunSummaries
 from loomlog.services.runtime.telemetry.tracing import NO_TRACING
-from loomlog.services.runtime.tools.hooks import HookRunner
 from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.family import Topics
 from loomlog.services.stream.ownership.membership import FixedMembership

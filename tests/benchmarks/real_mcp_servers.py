@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from loomlog.connectors.configuration.mcp_block import McpServerBlock
-from loomlog.services.runtime.tools.mcp_tools import McpTools
+from loomlog.services.families.mcp.tools import McpTools
 from loomlog.services.runtime.tools.toolset import ProcessToolset
 from tests.services.families.mcp.world import World, context
 
@@ -44,7 +44,7 @@ async def use_both(folder: Path) -> None:
 
 async def call(world: World, name: str, arguments: dict, expected: str) -> None:
     """Call a tool; fail unless its result has a text."""
-    tool = ProcessToolset({}, mcp=McpTools(world.servers)).for_principal("acme", "ann").find(name)
+    tool = ProcessToolset({}, tenant_tools=McpTools(world.servers)).for_principal("acme", "ann").find(name)
     assert tool is not None, f"{name} is not listed"
     result = await tool.call(arguments, context())
     print(f"{name}: {result.text[:200]}")

@@ -24,7 +24,7 @@ from pathlib import Path
 import uvloop
 
 from loomlog.connectors.configuration.mcp_block import McpServerBlock
-from loomlog.services.runtime.tools.mcp_tools import McpTools
+from loomlog.services.families.mcp.tools import McpTools
 from loomlog.services.runtime.tools.toolset import ProcessToolset
 from tests.connectors.mcp.peer_server import ECHO, PeerServer
 from tests.connectors.mcp.test_sessions import SCRIPT
@@ -72,7 +72,7 @@ async def measure(seconds: float, in_flight: int) -> dict[str, float]:
         )
         for name in ("crm", "local"):
             await world.servers.discover(world.server(name), "start")
-        shelf = ProcessToolset({}, mcp=McpTools(world.servers))
+        shelf = ProcessToolset({}, tenant_tools=McpTools(world.servers))
         figures = {}
         for transport, name in (("stdio", "mcp__local__echo"), ("http", "mcp__crm__echo1")):
             tool = shelf.for_principal("acme", "ann").find(name)

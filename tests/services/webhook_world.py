@@ -181,7 +181,10 @@ class WebhookWorld:
 
     def reader(self) -> IngressReader:
         """A reader that goes on where the committed offsets are."""
-        encryption, directory = ContentEncryption(self.world.keys), self.here.service.application.directory
+        encryption, directory = (
+            ContentEncryption(self.world.keys),
+            self.here.service.application.authenticator.directory,
+        )
         assert directory is not None
         builder = DeliveryBuilder(
             blobs=self.world.blobs,
@@ -197,7 +200,7 @@ class WebhookWorld:
             MemoryGroup(self.log, self.committed),
             local_codec(),
             self.entities,
-            definitions=WebhookDefinitions(self.here.service.application.definitions.table, self.files),
+            definitions=WebhookDefinitions(self.here.service.application.runnable_agents._table, self.files),
             builder=builder,
             rows=DeliveryRows(self.entities),
             replicas=parts.replicas,

@@ -40,9 +40,9 @@ from loomlog.schemas.generated.definition_commands import (
 from loomlog.schemas.generated.run_commands import ForkRun, StartRun
 from loomlog.schemas.generated.values import AgentDefinition, ApprovalPolicy, CommandEnvelope, DefinitionChange
 from loomlog.schemas.ids import partition_key
+from loomlog.services.core.definitions import def_id
 from loomlog.services.core.run.commands import CommandRefusal
 from loomlog.services.families.definition import FAMILY
-from loomlog.services.families.definition.state import def_id
 from loomlog.services.families.definition.table import DefinitionTable
 from loomlog.services.runtime.models.agent_definitions import AgentDefinitions
 from loomlog.services.runtime.models.definition_resolver import DefinitionResolver

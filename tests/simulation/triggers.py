@@ -34,6 +34,7 @@ from loomlog.services.families.channel.caller import Declaration
 from loomlog.services.families.channel.limits import VALUE_BYTES_DEFAULT
 from loomlog.services.families.channel.message_cache import MessageCache
 from loomlog.services.families.channel.operations import ChannelOperations
+from loomlog.services.families.channel.run_messages import RunMessages
 from loomlog.services.families.channel.store import ChannelStore
 from loomlog.services.families.identity.credentials import CredentialReader
 from loomlog.services.families.identity.directory import Directory
@@ -295,7 +296,14 @@ class TriggerHost(EntityHost):
         store = ChannelStore(client, reads, cache, clock_ms=clock_ms, decrypt=_plain, wait_s=ANSWER_S)
         channels = ChannelOperations(Declared(), store, clock_ms=clock_ms)
         ended_runs = EndedAggregates(RunFamily(), codec, wire, TOPICS.events)
-        hooks = RunEndHooks(client, channels, NoEntries(), MemoryBlobs(), NoTools(), clock_ms=clock_ms)
+        hooks = RunEndHooks(
+            client,
+            RunMessages(channels, lambda tenant, subject: False),
+            NoEntries(),
+            MemoryBlobs(),
+            NoTools(),
+            clock_ms=clock_ms,
+        )
         self._actions = RunEndActions(client, hooks, ended_runs, codec, triggers=run_end_commands((SCHEDULE, WEBHOOK)))
         self._letters = DeadLetters(
             codec, wire, topic=TOPICS.dead_letters, service=wire.process.name, clock_ms=clock_ms
@@ -367,9 +375,9 @@ async def _plain(value: Any, tenant: str) -> Any:
 
 
 class NoEntries:
-    """Protocol Entries, of which no hook makes use."""
+    """Protocol EntryWriter, of which no hook makes use."""
 
-    async def set(self, *arguments: Any) -> Any:
+    async def set_entry(self, *arguments: Any, **agent: str) -> None:
         raise AssertionError(f"no hook writes memory: {arguments}")
 
 

@@ -3,7 +3,7 @@
 register_agent makes a version and makes it active; it is retired by itself a day later unless another time is named.
 The rules of definitions decide what is allowed, so nothing is stripped from it silently.
 
-Before: server.py finds them in the table. After: services/families/definition/kind_api.py.
+Before: server.py finds them in the table. After: the operations of definitions, as dispatch has them.
 """
 
 from collections.abc import Callable
@@ -30,8 +30,7 @@ from loomlog.services.core.operations import (
     Output,
 )
 from loomlog.services.core.refusals import Refused
-from loomlog.services.families.definition.kind_api import OPERATIONS as DEFINITION_OPERATIONS
-from loomlog.services.families.definition.kind_api import DefinitionVersion
+from loomlog.services.families.registry import operation_named
 
 LIFETIME_S = 86_400
 """Seconds until an agent is retired whose registration names no time (parity: reference surfaces 3.3)."""
@@ -40,8 +39,7 @@ PROMPT_CHARACTERS_MAX = 65_536
 FOR_EVER = -1
 BUNDLED = "bundled"
 """Source of an agent of a configuration file."""
-_BY_NAME = {operation.name: operation for operation in DEFINITION_OPERATIONS}
-CREATE, LIST, RETIRE = (_BY_NAME[f"definition.agent_{verb}"] for verb in ("create", "list", "retire"))
+CREATE, LIST, RETIRE = (operation_named(f"definition.agent_{verb}") for verb in ("create", "list", "retire"))
 
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}$", description="Name of the agent.")]
 
@@ -98,7 +96,7 @@ REGISTER = Operation(
     name="agent.register",
     summary="Define an agent that can be run at once; it is retired by itself a day later unless ttl_seconds differs.",
     input=AgentRegister,
-    output=DefinitionVersion,
+    output=CREATE.output,
     access=requires(TENANT),
     effect=Effect.WRITE,
     mcp=(McpTool(tool="register_agent"),),
@@ -136,7 +134,7 @@ class AgentOperations:
         """Return the handlers by their operations."""
         return {REGISTER: self.register, UNREGISTER: self.unregister, LIST_AGENTS: self.list}
 
-    async def register(self, call: Call[AgentRegister]) -> Answer[DefinitionVersion]:
+    async def register(self, call: Call[AgentRegister]) -> Answer[Any]:
         """Make a version of the agent, and make it active."""
         overlay: dict[str, Any] = msgspec.to_builtins(call.input)
         name, lifetime_s = overlay.pop("name"), overlay.pop("ttl_seconds") or LIFETIME_S

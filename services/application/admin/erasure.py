@@ -3,7 +3,8 @@
     report    what is stored of a subject, in runs, in memory and in the aggregates of other families, what an erasure
               makes unreadable, and what is in plaintext and stays so
     erase     cancel live runs, append the erasure; from then on every copy reads [erased], also in backups; then
-              delete what memory has of it (memory_erasure.py), and its rows (row_erasure.py)
+              delete what families hold of it (services/families/ports/content_erasure.py), and its rows
+              (services/families/erasure)
 
 The log keeps its bytes, so its chain still verifies and replays produce the same states. Plaintext (written before
 encryption was switched on, or imported as plaintext) cannot be erased this way; it is counted and always reported. A
@@ -12,7 +13,7 @@ count that is missing was not examined, which is not the same as zero.
 A subject is the user_id of runs; `TENANT_SUBJECT` is the subject of the runs of a tenant that have no user.
 
 Before: a transport. After: services/application/runs/control.py cancels, services/stream/encryption/subject_keys.py
-erases, memory_erasure.py deletes.
+erases, families delete.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,22 +38,29 @@ from loomlog.services.application.admin.entity_references import (
     SearchedSubject,
 )
 from loomlog.services.application.admin.erasure_receipts import ErasureReceipts
-from loomlog.services.application.admin.memory_erasure import MemoryContent, MemoryFindings
-from loomlog.services.application.admin.row_erasure import ErasedRows, RowErasure
 from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.content import keys_unavailable
 from loomlog.services.application.errors import RETRY_SOON_S, bad_request, unavailable
 from loomlog.services.application.queries.read_your_writes import not_yet_error
 from loomlog.services.application.queries.runs import RunQueries
 from loomlog.services.application.runs.control import RunControl
-from loomlog.services.application.runs.requests import sanitize_reason
 from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN, TENANT
 from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.core.subjects import Erasure
-from loomlog.services.families.identity.credential_removal import CredentialRemoval
+from loomlog.services.families.operation import sanitize_reason
+from loomlog.services.families.ports.content_erasure import (
+    ContentEraser,
+    ContentFindings,
+    ErasedSubject,
+    ErasureRequest,
+    merged,
+)
+from loomlog.services.families.ports.credential_erasure import CredentialErasure
+from loomlog.services.families.ports.row_erasure import ErasedRows, RowErasure
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
+from loomlog.services.stream.entities.reads import PositionNotRead
 from loomlog.services.stream.global_tables.global_table import PARTITION
 
 TENANT_SUBJECT = "(tenant)"
@@ -115,7 +123,8 @@ class ErasureFindings:
     """Those of `runs_in_clear` that were imported from a file."""
     entities: EntityReferences | None = None
     """Events of other families that refer to keys of the subject; None where there are no families."""
-    memory: MemoryFindings = field(default_factory=MemoryFindings)
+    parts: Sequence[ContentFindings] = ()
+    """What each eraser found."""
     credentials: Sequence[CredentialKey] | None = None
     """Stored credentials of the subject; None where there are none to look for."""
     clear_blobs: dict[str, BlobRef] = field(default_factory=dict)
@@ -128,9 +137,14 @@ class ErasureFindings:
     errors: list[str] = field(default_factory=list)
 
     @property
+    def content(self) -> ContentFindings:
+        """What families hold of the subject."""
+        return merged(self.parts)
+
+    @property
     def in_clear(self) -> int:
         """Texts that are not encrypted."""
-        return self.frames_in_clear + self.blobs_in_clear + self.memory.in_clear
+        return self.frames_in_clear + self.blobs_in_clear + sum(one.in_clear for one in self.parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +174,7 @@ class ErasureReport:
             or self.row_erasures
             or findings.runs
             or findings.credentials
-            or any(findings.memory.counts.values())
+            or any(findings.content.counts.values())
         )
 
 
@@ -175,8 +189,8 @@ class ErasureResult:
     reason: str
     erasure: Erasure | None
     """That of the keys; None where content is not encrypted."""
-    memory: MemoryFindings
-    """What was removed of its memory; with errors the erasure is to be repeated."""
+    content: ContentFindings
+    """What was removed of what families hold; with errors the erasure is to be repeated."""
     cancelled: tuple[str, ...]
     positions: tuple[str, ...]
     are_rows_deleted: bool = False
@@ -190,7 +204,7 @@ class ErasureResult:
         """Whether nothing of the subject can be read any more, also in the log."""
         findings = self.report_before.findings
         is_clear = self.erasure is None or findings.in_clear > 0 or findings.truncated
-        return not (is_clear or self.errors or self.memory.errors)
+        return not (is_clear or self.errors or self.content.errors)
 
 
 class SubjectErasure:
@@ -204,17 +218,17 @@ class SubjectErasure:
         *,
         fresh_token: Callable[[], str],
         entities: EntityContent | None = None,
-        memory: MemoryContent | None = None,
+        erasers: Sequence[ContentEraser] = (),
         rows: RowErasure | None = None,
         receipts: ErasureReceipts | None = None,
-        credentials: CredentialRemoval | None = None,
+        credentials: CredentialErasure | None = None,
     ) -> None:
         """`rows` None: rows stay, with what their keys encrypt."""
         self._credentials = credentials
         self._rows = rows
         self.receipts = receipts or ErasureReceipts(None)
         self._entities = entities
-        self._memory = memory
+        self.erasers = erasers
         self._sources = sources
         self._reads = reads
         self._control = control
@@ -250,11 +264,15 @@ class SubjectErasure:
                 findings.imported_in_clear += bool(row.imported_from)
         key_views = () if keys is None else _keys_of(keys, tenant, _user_of(subject))
         await self._find_in_entities(tenant, _user_of(subject), key_views, findings)
-        if self._memory is not None:
-            user, key_ids = _user_of(subject), [key.key_id for key in key_views]
-            findings.memory = await self._memory.find(tenant, user, key_ids, findings.root_run_ids)
-            findings.truncated = findings.truncated or findings.memory.truncated
-            findings.errors += findings.memory.errors
+        erased = ErasedSubject(
+            tenant=tenant,
+            user=_user_of(subject),
+            key_ids=[key.key_id for key in key_views],
+            root_run_ids=findings.root_run_ids,
+        )
+        findings.parts = await self._find_content(erased)
+        findings.truncated = findings.truncated or findings.content.truncated
+        findings.errors += findings.content.errors
         if self._credentials is not None:
             findings.credentials = sorted(self._credentials.of_subject(tenant, _user_of(subject)))
         return ErasureReport(
@@ -268,9 +286,9 @@ class SubjectErasure:
             is_encrypted=keys is not None,
         )
 
-    async def memory_of(self, tenant: str, subject: str) -> MemoryFindings | None:
-        """Count what memory has of a user; None without memory. Raises Refused(not_yet, projection_unavailable)."""
-        return None if self._memory is None else await self._memory.find(tenant, _user_of(subject), (), ())
+    async def content_of(self, tenant: str, subject: str) -> ContentFindings:
+        """Count what families hold of a user. Raises Refused(not_yet, projection_unavailable)."""
+        return merged(await self._find_content(ErasedSubject(tenant=tenant, user=_user_of(subject))))
 
     async def preview(self, caller: Caller, tenant: str, subject: str) -> ErasureReport:
         """Report what `erase` would affect. Raises Refused(not_found) as `erase` does."""
@@ -304,17 +322,20 @@ class SubjectErasure:
         positions: list[str] = []
         if keys is not None and erasure is not None:
             positions.append(str(Position(topic=keys.topic, partition=PARTITION, offset=erasure.offset)))
-        removed = MemoryFindings()
-        if self._memory is not None:
-            erased_keys = () if erasure is None else erasure.record.key_ids
-            removed = await self._memory.erase(
-                tenant,
-                _user_of(subject),
-                sorted({*(key.key_id for key in before.keys), *erased_keys}),
-                before.findings.memory,
-                erasure_id=erasure_id,
-                by=caller.subject,
-            )
+        erased_keys = () if erasure is None else erasure.record.key_ids
+        erased = ErasedSubject(
+            tenant=tenant,
+            user=_user_of(subject),
+            key_ids=sorted({*(key.key_id for key in before.keys), *erased_keys}),
+            root_run_ids=before.findings.root_run_ids,
+        )
+        of_content = ErasureRequest(id=erasure_id, by=caller.subject)
+        removed = merged(
+            [
+                await eraser.erase(erased, part, of_content)
+                for eraser, part in zip(self.erasers, before.findings.parts, strict=True)
+            ]
+        )
         rows = ErasedRows()
         if self._rows is not None:
             findings = before.findings
@@ -338,7 +359,7 @@ class SubjectErasure:
             by=caller.subject,
             reason=reason,
             erasure=erasure,
-            memory=removed,
+            content=removed,
             cancelled=cancelled,
             positions=tuple(positions),
             are_rows_deleted=rows.are_deleted,
@@ -392,6 +413,14 @@ class SubjectErasure:
         except ConnectorError as error:
             raise unavailable("log", error) from error
         findings.truncated = findings.truncated or findings.entities.truncated
+
+    async def _find_content(self, subject: ErasedSubject) -> Sequence[ContentFindings]:
+        try:
+            return [await one.find(subject) for one in self.erasers]
+        except PositionNotRead as error:
+            raise not_yet_error("what memory has of the subject is not known", error.lag) from error
+        except ConnectorError as error:
+            raise unavailable("projection", error) from error
 
     async def _current_keys(self) -> SubjectKeys | None:
         keys = self._sources.content.keys

@@ -6,14 +6,11 @@ A missing count was not examined; 0 was examined, and nothing was found.
 Before: services/application/operations/erasure_handlers.py. After: erasure.py.
 """
 
-from collections.abc import Mapping
-
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.position import Position
 from loomlog.services.application.admin.erasure import NOT_EXAMINED, ErasureReport, KeyView
 from loomlog.services.application.admin.erasure import ErasureResult as Erased
 from loomlog.services.application.admin.erasure_receipts import ErasureReceipts
-from loomlog.services.application.admin.memory_erasure import DATABASES, ENTRIES, OF_INDEX, VERSIONS
 from loomlog.services.application.answers.erasure import (
     ErasureExamination,
     ErasureRecord,
@@ -25,12 +22,13 @@ from loomlog.services.application.answers.erasure import (
     UncoveredContent,
 )
 from loomlog.services.core.subjects import Erasure
+from loomlog.services.families.ports.content_erasure import counts_of_clients
 from loomlog.services.stream.global_tables.global_table import PARTITION
 
 
 def report_json(erasure_report: ErasureReport) -> SubjectReport:
     """Return the current state of a subject as JSON."""
-    examined = erasure_report.findings
+    examined, content = erasure_report.findings, erasure_report.findings.content
     covered = {
         # Without encryption the topic of keys is not read, so the number of keys is unknown.
         **({"keys": sum(key.erasure is None for key in erasure_report.keys)} if erasure_report.is_encrypted else {}),
@@ -42,13 +40,12 @@ def report_json(erasure_report: ErasureReport) -> SubjectReport:
         "blobs": examined.blobs_encrypted,
         **_entity_counts(erasure_report),
         **({} if examined.credentials is None else {"credentials": len(examined.credentials)}),
-        **examined.memory.counts,
-        **_memory_planes(examined.memory.counts),
+        **counts_of_clients(content),
     }
     total = examined.frames_encrypted + examined.blobs_encrypted
     total += 0 if examined.entities is None else examined.entities.events
     total += len(examined.credentials or ())
-    total += sum(examined.memory.counts.get(name, 0) for name in OF_INDEX.values())
+    total += sum(content.counts.get(name, 0) for name in content.unencrypted)
     return {
         **_result_json(erasure_report),
         "encrypted": erasure_report.is_encrypted,
@@ -66,8 +63,8 @@ def _result_json(erasure_report: ErasureReport) -> ErasureExamination:
     examined = erasure_report.findings
     residue: Residue = {
         # Content that an erasure leaves readable; events stay in the log as bytes that cannot be decrypted.
-        "rows": examined.frames_in_clear + examined.memory.in_clear,
-        "scopes": int(examined.memory.in_clear > 0),
+        "rows": examined.frames_in_clear + examined.content.in_clear,
+        "scopes": int(examined.content.in_clear > 0),
         "sessions_examined": len(examined.sessions),
         "truncated": examined.truncated,
         **_readable_counts(erasure_report),
@@ -103,8 +100,7 @@ def erased_json(erased: Erased, receipts: ErasureReceipts) -> ErasureResult:
         **({"chats": len(before.findings.sessions)} if erased.are_rows_deleted else {}),
         **_entity_counts(before),
         **({} if erased.credentials_deleted is None else {"credentials": erased.credentials_deleted}),
-        **erased.memory.counts,
-        **_memory_planes(erased.memory.counts),
+        **counts_of_clients(erased.content),
     }
     result = _erasure_result(before, deleted=deleted)
     result["dry_run"] = False
@@ -123,7 +119,7 @@ def erased_json(erased: Erased, receipts: ErasureReceipts) -> ErasureResult:
     )
     result["cancelled_runs"] = list(erased.cancelled)
     result["tier2_uncovered"] = _in_clear_json(before)
-    result["incomplete"] = [*erased.memory.errors, *erased.errors]
+    result["incomplete"] = [*erased.content.errors, *erased.errors]
     return result
 
 
@@ -150,15 +146,8 @@ def _in_clear_json(erasure_report: ErasureReport) -> UncoveredContent:
     """Count the content that no erasure makes unreadable, because no key encrypts it."""
     examined = erasure_report.findings
     counts = {"frames": examined.frames_in_clear, "blobs": examined.blobs_in_clear}
-    if VERSIONS in examined.memory.counts:
-        counts[VERSIONS] = examined.memory.in_clear
+    counts |= examined.content.uncovered
     return {"counts": counts, "total": examined.in_clear, "runs": examined.runs_in_clear}
-
-
-def _memory_planes(counts: Mapping[str, int]) -> dict[str, int]:
-    """Return the counts of memory by the names that clients of the reference know."""
-    names = {"memory_rows": ENTRIES, "sql_memory_scopes": DATABASES}
-    return {name: counts[ours] for name, ours in names.items() if ours in counts}
 
 
 def _entity_counts(erasure_report: ErasureReport) -> dict[str, int]:
@@ -192,16 +181,7 @@ def _retained_json(erasure_report: ErasureReport) -> dict[str, str]:
             f"{examined.entities.definitions} versions of definitions that its runs wrote stay readable, with their "
             "prompts and descriptions, because they are the tenant's: delete what should be used no more"
         )
-    if examined.memory.counts.get(VERSIONS):
-        kept[VERSIONS] = (
-            f"{examined.memory.counts[VERSIONS]} changes of its memory stay as rows for 30 days and in the log, with "
-            "the names of their keys; what is encrypted in them cannot be read without its key"
-        )
-    if examined.memory.in_clear:
-        kept["memory_in_clear"] = (
-            f"{examined.memory.in_clear} values of its memory are stored in plaintext and stay in its history: no key "
-            "encrypts them, so an erasure cannot remove them"
-        )
+    kept |= examined.content.retained
     if examined.frames_in_clear + examined.blobs_in_clear:
         imported_note = (
             f" ({examined.imported_in_clear} of them imported from a file)" if examined.imported_in_clear else ""

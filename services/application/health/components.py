@@ -1,11 +1,10 @@
-"""Findings about the parts of an installation, from what was read of each: pure.
+"""Findings about the parts of an installation, from what was read of each, and from families.
 
     topics       are they as topics.yaml has them
     read models  is their projector at work, and could it project everything
     entities     aggregates that are quarantined, from their rows; and how far their projector is
     channels     the same for the channel topics
-    replicas     can the replicated families be read
-    files        definitions of which the files of processes say different things
+    replicas     can the replicated families be read, and what each of them finds
     audit        are new records signed
     runs         runs that are quarantined
     dead letters records that could not be handled and wait for a decision
@@ -20,22 +19,14 @@ from typing import Any
 from loomlog.projections.engine.lag import ProjectionLag
 from loomlog.projections.runs import RunRow
 from loomlog.redpanda.topics import TopicChange
-from loomlog.services.application.health.check import FAIL, OFF, OK, SILENT_AFTER_S, WARN, Check
 from loomlog.services.application.health.entity_status import LISTED_MAX, EntityStatus
-from loomlog.services.application.plain_text import duration, one_line, pluralize
-from loomlog.services.families.definition import FAMILY as DEFINITIONS
-from loomlog.services.families.definition.limits import OBSERVED_FOR_MS
-from loomlog.services.families.definition.state import Line
+from loomlog.services.core.check import FAIL, OFF, OK, SILENT_AFTER_S, WARN, Check
+from loomlog.services.core.plain_text import duration, one_line, pluralize
+from loomlog.services.families.opening import check_families
+from loomlog.services.families.registry import all_families
 from loomlog.services.stream.entities.replicas import Replicas
 
-TOPICS, READ_MODELS, REPLICAS, FILES, AUDIT, INSIGHTS = (
-    "topics",
-    "read models",
-    "replicas",
-    "files",
-    "audit",
-    "insights",
-)
+TOPICS, READ_MODELS, REPLICAS, AUDIT, INSIGHTS = "topics", "read models", "replicas", "audit", "insights"
 RUNS, DEAD_LETTERS = "runs", "dead letters"
 ENTITIES, CHANNELS = "entities", "channels"
 SLOW_AFTER_MS = 10_000
@@ -141,37 +132,16 @@ def missing_tables_check(name: str, error: str) -> Check:
 
 
 def replica_checks(replicas: Replicas, *, now_ms: int) -> list[Check]:
-    """Return the checks of the replicated families, and of the files that processes have told there."""
-    files = observed_files_check(replicas, now_ms=now_ms)
+    """Return the checks of the replicated families, and what these find in what they read."""
+    of_families = check_families(replicas, all_families(), now_ms=now_ms)
     quarantined = replicas.quarantined()
     if quarantined:
         names = ", ".join(entity.id for entity in quarantined)
         remedy = f"`loomlog repair {quarantined[0].id}` shows what is known of it, and restates it."
         text = f"{names}: {quarantined[0].quarantine}"
-        return [Check(name=REPLICAS, state=FAIL, text=text, remedy=remedy), files]
+        return [Check(name=REPLICAS, state=FAIL, text=text, remedy=remedy), *of_families]
     text = f"{pluralize(len(replicas), 'replicated aggregate')} can be read"
-    return [Check(name=REPLICAS, state=OK, text=text), files]
-
-
-def observed_files_check(replicas: Replicas, *, now_ms: int) -> Check:
-    """Check whether the processes have told the same contents of their files lately."""
-    since_ms = now_ms - OBSERVED_FOR_MS
-    lines = [entity.state for entity in replicas.entities(DEFINITIONS.name, "") if isinstance(entity.state, Line)]
-    differing = [line for line in lines if line.static is not None and line.static.differs_since(since_ms)]
-    if not differing:
-        return Check(name=FILES, state=OK, text="all processes have the same definitions in their files")
-    listed = [f"{line.kind} {line.name}: {_tellers(line, since_ms)}" for line in differing[:LISTED_MAX]]
-    if len(differing) > len(listed):
-        listed.append(f"and {len(differing) - len(listed)} more")
-    text = f"{pluralize(len(differing), 'definition')} with different contents in the files of different processes"
-    remedy = "\n".join([*listed, "Give all processes the same files and restart them."])
-    return Check(name=FILES, state=WARN, text=text, remedy=remedy)
-
-
-def _tellers(line: Line, since_ms: int) -> str:
-    """Return the processes that differ, with the start of the hash of what they told."""
-    observers = line.static.observers if line.static is not None else ()
-    return ", ".join(f"{name} has {digest.hex()[:8]}" for name, digest, at_ms in observers if at_ms >= since_ms)
+    return [Check(name=REPLICAS, state=OK, text=text), *of_families]
 
 
 def unsigned_check(waits_s: float, period_s: float, logs: str) -> Check | None:

@@ -21,7 +21,6 @@ from loomlog.projections.run_queries import RunFilter
 from loomlog.projections.tables import EVERY_TENANT
 from loomlog.redpanda.topics import plan
 from loomlog.services.application.authentication import require_scope
-from loomlog.services.application.health.check import FAIL, OK, Check
 from loomlog.services.application.health.components import (
     AUDIT,
     DEAD_LETTERS,
@@ -43,11 +42,12 @@ from loomlog.services.application.health.entity_status import entity_status
 from loomlog.services.application.log.access import LogAccess
 from loomlog.services.application.log.dead_letters import OpenLetters
 from loomlog.services.application.log.verifier import LogVerifier
-from loomlog.services.application.plain_text import duration
 from loomlog.services.application.queries.read_models import ReadModels, has_no_tables
 from loomlog.services.application.queries.read_your_writes import PositionBarrier
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN
+from loomlog.services.core.check import FAIL, OK, Check
+from loomlog.services.core.plain_text import duration
 from loomlog.services.core.refusals import Refused
 from loomlog.services.stream.entities.replicas import Replicas
 

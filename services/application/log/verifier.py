@@ -38,10 +38,10 @@ from loomlog.services.application.log.verification import (
     unsigned_since_ms,
     verify_partition,
 )
-from loomlog.services.application.plain_text import pluralize
 from loomlog.services.core.audit.checkpoints import SignedCheckpoint
 from loomlog.services.core.audit.verify import VerificationReport
 from loomlog.services.core.families import aggregate_key
+from loomlog.services.core.plain_text import pluralize
 from loomlog.services.core.refusals import Refused
 
 CHECKPOINTS_TOPIC = "loom.audit.checkpoints"

@@ -5,11 +5,11 @@ Before: handlers.py. After: services/application/definition_runs.py.
 
 from typing import TYPE_CHECKING
 
-from loomlog.services.application.definition_json import Blame, DefinitionRuns
 from loomlog.services.application.operations import definition_runs as api
 from loomlog.services.application.queries.run_filters import parse_statuses
 from loomlog.services.application.queries.run_json import run_json
 from loomlog.services.core.operations import Answer, Call, Handlers
+from loomlog.services.families.ports.run_blame import Blame
 
 if TYPE_CHECKING:
     from loomlog.services.application.application import Application
@@ -25,7 +25,7 @@ class DefinitionRunHandlers:
         """Return the handler of each operation."""
         return {api.LIST: self.list_all, api.BLAME: self.blame}
 
-    async def list_all(self, call: Call[api.RunsOfVersion]) -> Answer[DefinitionRuns]:
+    async def list_all(self, call: Call[api.RunsOfVersion]) -> Answer[api.DefinitionRuns]:
         asked = call.input
         page = await self._application.definition_runs.runs(
             call.principal,

@@ -3,14 +3,23 @@
 Before: __init__.py. After: definition_run_handlers.py carries them out.
 """
 
+from typing_extensions import TypedDict
+
 from loomlog.services.application import limits
-from loomlog.services.application.definition_json import Blame, DefinitionRuns
 from loomlog.services.application.operations.fields import Cursor, Limit, RunId, Status, TenantFilter
+from loomlog.services.application.queries.json_types import Run
 from loomlog.services.core.access.rules import own_data, requires
 from loomlog.services.core.access.scopes import RUNS_READ, TENANT
+from loomlog.services.core.definitions import TAG, VERSION_PATH, DefinitionId
 from loomlog.services.core.operations import AnyOperation, Effect, Http, Input, Operation
-from loomlog.services.families.definition.api_fields import TAG, DefinitionId
-from loomlog.services.families.definition.query_api import VERSION_PATH
+from loomlog.services.families.ports.run_blame import Blame
+
+
+class DefinitionRuns(TypedDict):
+    """A page of the runs of a version."""
+
+    runs: list[Run]
+    next: str | None
 
 
 class RunsOfVersion(Input, frozen=True, kw_only=True):

@@ -26,7 +26,6 @@ from loomlog.services.cli.definitions.definition_text import (
 from loomlog.services.cli.definitions.versions import (
     AGENT,
     DEF_ID,
-    PATH,
     SHARED_NAME,
     KindFilter,
     KindOption,
@@ -46,6 +45,7 @@ from loomlog.services.cli.terminal.formatting import one_line, pluralize
 from loomlog.services.cli.terminal.output import DIM, NAME, SUCCESS, WARNING, console, print_json, print_table
 from loomlog.services.cli.terminal.run_text import table_row
 from loomlog.services.cli.terminal.times import to_rfc3339
+from loomlog.services.core.definitions import PATH
 
 FILE, ACTIVE = "file", "active"
 """Other sides of a difference: what the configuration file says, and the active version."""

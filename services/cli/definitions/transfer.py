@@ -24,7 +24,6 @@ from loomlog.services.cli.definitions.definition_text import describe_active, pr
 from loomlog.services.cli.definitions.sources import Definition, overlay_of, read_definitions, write_definitions
 from loomlog.services.cli.definitions.versions import (
     AGENT,
-    PATH,
     IdempotencyKey,
     KindFilter,
     Tenant,
@@ -44,6 +43,7 @@ from loomlog.services.cli.runs.runs import Json, open_api
 from loomlog.services.cli.stack.home import write_atomically
 from loomlog.services.cli.terminal.formatting import pluralize
 from loomlog.services.cli.terminal.output import DIM, NAME, SUCCESS, console, fact_line, print_json
+from loomlog.services.core.definitions import PATH
 
 BATCH_MAX = 32
 """Definitions of one batch, the limit of the API."""

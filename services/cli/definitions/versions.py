@@ -20,9 +20,8 @@ from loomlog.connectors.definitions import KINDS
 from loomlog.schemas.records import Value
 from loomlog.services.cli.errors import NotFound, UsageError
 from loomlog.services.cli.http.api import ApiClient, ApiResponse, explain_pending, quote_segment
-from loomlog.services.families.definition.state import def_id
+from loomlog.services.core.definitions import PATH, def_id
 
-PATH = "/v1/_definitions"
 AGENT = "agent"
 SHARED_NAME = "_shared"
 """Value of --tenant for the definitions that all tenants share."""

@@ -26,7 +26,6 @@ from loomlog.connectors.configuration.volumes import check_volumes
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, count_partitions, open_ranges
 from loomlog.connectors.kafka.schema_registry import load_codec
-from loomlog.services.application.health.check import FAIL, OK, WARN, Check
 from loomlog.services.application.health.components import (
     DEAD_LETTERS,
     READ_MODELS,
@@ -52,6 +51,7 @@ from loomlog.services.cli.stack.ports import KAFKA_PORT, POSTGRES_PORT, describe
 from loomlog.services.cli.stack.postgres import PostgresError, find_programs, needed_connections, read_max_connections
 from loomlog.services.cli.stack.services import apply_topics
 from loomlog.services.cli.terminal.formatting import pluralize, size
+from loomlog.services.core.check import FAIL, OK, WARN, Check
 from loomlog.services.families.process_start import CHECKS_OF_CONTENT, apply_checks
 from loomlog.services.families.registry import all_families, family_tools
 from loomlog.services.stream.entities.hosting import build_entity_parts

@@ -18,13 +18,13 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from loomlog.services.application.health.check import FAIL, OFF, OK, WARN, Check
 from loomlog.services.cli.commands import run
 from loomlog.services.cli.doctor.checks import run_checks
 from loomlog.services.cli.errors import FAILED
 from loomlog.services.cli.settings import load_cli_settings
 from loomlog.services.cli.terminal.formatting import pluralize
 from loomlog.services.cli.terminal.output import DIM, ERROR, SUCCESS, WARNING, console, print_json
+from loomlog.services.core.check import FAIL, OFF, OK, WARN, Check
 
 MARKS = {
     OK: ("ok    ", SUCCESS),

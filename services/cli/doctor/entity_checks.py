@@ -19,7 +19,6 @@ from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.kafka import count_partitions, open_ranges
 from loomlog.connectors.storage.postgres import open_reader
 from loomlog.projections.engine.builds import CHANNEL_TABLES, ENTITY_TABLES, TableSet
-from loomlog.services.application.health.check import FAIL, OK, WARN, Check
 from loomlog.services.application.health.components import CHANNELS, ENTITIES, entity_check, missing_tables_check
 from loomlog.services.application.health.entity_status import EntityStatus, entity_status
 from loomlog.services.application.log.records import CHANNEL_TOPIC, ENTITY_TOPIC
@@ -27,6 +26,7 @@ from loomlog.services.cli.errors import CliError, Unreachable
 from loomlog.services.cli.settings import CLIENT_ID, CliSettings
 from loomlog.services.cli.stack.liveness import read_responses
 from loomlog.services.cli.terminal.formatting import pluralize
+from loomlog.services.core.check import FAIL, OK, WARN, Check
 
 RECOVERY = "recovery"
 TOPIC_SETS = ((ENTITIES, ENTITY_TOPIC, ENTITY_TABLES), (CHANNELS, CHANNEL_TOPIC, CHANNEL_TABLES))

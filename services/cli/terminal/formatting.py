@@ -2,7 +2,7 @@
 
 Pure. Values are rounded; programs get the exact ones through --json.
 
-The plain ones are shared with the API (services/application/plain_text.py).
+The plain ones are shared with the API (services/core/plain_text.py).
 
 Before: every command that prints. After: the terminal.
 """
@@ -11,17 +11,19 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from loomlog.services.application.plain_text import HOUR_S as HOUR_S
-from loomlog.services.application.plain_text import MINUTE_S as MINUTE_S
-from loomlog.services.application.plain_text import duration as duration
-from loomlog.services.application.plain_text import number as number
-from loomlog.services.application.plain_text import one_line as one_line
-from loomlog.services.application.plain_text import pluralize as pluralize
+from loomlog.services.core.plain_text import HOUR_S as HOUR_S
+from loomlog.services.core.plain_text import MINUTE_S as MINUTE_S
+from loomlog.services.core.plain_text import duration as duration
+from loomlog.services.core.plain_text import number as number
+from loomlog.services.core.plain_text import one_line as one_line
+from loomlog.services.core.plain_text import pluralize as pluralize
 
 KIB = 1024
 MICROS = 1_000_000
 ARGUMENT_CHARACTERS = 48
 """Characters of one argument of a tool call; enough for a path or the beginning of a pattern."""
+VALUE_CHARACTERS = 60
+"""Characters of a JSON value in a list."""
 PRIMARY_ARGUMENTS = ("path", "file_path", "url", "command", "pattern", "query", "name")
 """Arguments that identify a call, shown first."""
 CONTROL_CHARACTERS = {
@@ -35,6 +37,11 @@ CONTROL_CHARACTERS = {
 output.
 """
 DAY_S = 86400
+
+
+def short_value(value: Any) -> str:
+    """Format a value as JSON on one line, cut."""
+    return one_line(json.dumps(value, ensure_ascii=False), VALUE_CHARACTERS)
 
 
 def format_age(seconds: float) -> str:

@@ -9,9 +9,9 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from loomlog.services.application.health.check import SILENT_AFTER_S as SILENT_AFTER_S
 from loomlog.services.cli.terminal.formatting import duration, format_age, number, pluralize
 from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, SUCCESS, WARNING, print_table
+from loomlog.services.core.check import SILENT_AFTER_S as SILENT_AFTER_S
 
 RUN_EVENTS = "loom.run.events"
 

@@ -15,6 +15,7 @@ from loomlog.services.families.channel.declarations import ChannelDeclarations, 
 from loomlog.services.families.channel.handlers import ChannelHandlers
 from loomlog.services.families.channel.message_cache import MessageCache
 from loomlog.services.families.channel.operations import ChannelLimits, ChannelOperations
+from loomlog.services.families.channel.run_messages import RunMessages
 from loomlog.services.families.channel.store import ChannelStore
 from loomlog.services.families.channel.stream import ChannelStreams
 from loomlog.services.families.channel.system_channels import SystemChannels
@@ -24,7 +25,9 @@ from loomlog.services.families.opening import FamilyContext, FamilyServices, Own
 from loomlog.services.families.pause import FAMILY as PAUSE
 from loomlog.services.families.ports.availability import ProviderAvailability
 from loomlog.services.families.ports.call_waits import CallWaits
+from loomlog.services.families.ports.isolation import Isolation
 from loomlog.services.families.ports.publishing import PublishRights
+from loomlog.services.families.ports.run_ends import MessagePublisher
 from loomlog.services.families.ports.visible_channels import VisibleChannels
 
 NEEDS = ("definition",)
@@ -82,6 +85,7 @@ def open_family(context: FamilyContext) -> FamilyServices:
     owned = context.find(OwnedPartitions)
     if owned is None:
         return services
+    context.provide_as(MessagePublisher, RunMessages(operations, context.get(Isolation)))
     system = SystemChannels(
         operations,
         declarations,

@@ -33,6 +33,7 @@ from loomlog.schemas.generated.values import RunOptions
 from loomlog.schemas.ids import ID_PATTERN, hashed_token
 from loomlog.services.core.families import FROM_OUTBOX, At, Send, TimerFired, aggregate_id
 from loomlog.services.core.refusals import Refused
+from loomlog.services.core.system_agents import CONSOLIDATOR
 from loomlog.services.families.consolidation import limits
 from loomlog.services.families.consolidation.state import (
     FAMILY_NAME,
@@ -44,8 +45,6 @@ from loomlog.services.families.consolidation.state import (
 )
 from loomlog.services.families.memory.author import USER, aggregate_name, named_scope
 
-CONSOLIDATOR = "memory/consolidator"
-"""Agent that a target's timer starts; connectors/configuration/presets/memory.yaml has it."""
 PROMPT = "Consolidate the memory of your target."
 SCOPE_FIELD, SCOPE_ID_FIELD = "memory_scope", "memory_scope_id"
 """Metadata of its runs: JSON texts."""

@@ -36,7 +36,7 @@ from loomlog.services.families.consolidation.items import PENDING_ITEM
 from loomlog.services.families.consolidation.state import FAMILY_NAME, Target
 from loomlog.services.families.memory.author import USER, Author, Scope
 from loomlog.services.families.memory.values import value_text
-from loomlog.services.families.operation import ask_owner, plain_text, plaintext
+from loomlog.services.families.operation import Encrypt, ask_owner, plain_text, plaintext
 from loomlog.services.stream.entities.answers import Answer as OwnerAnswer
 from loomlog.services.stream.entities.answers import EntityCommands
 from loomlog.services.stream.entities.reads import EntityReads, PositionNotRead
@@ -49,9 +49,6 @@ SLOT_WAIT_S, SLOT_POLL_S = 40.0, 0.2
 """How long a pass waits until fewer passes are at work; within the time of a tool call."""
 UNVERIFIED = 0
 """A time that is refused: the command is only looked up."""
-
-Encrypt = Callable[[str, str, str], Awaitable[str]]
-"""Encrypts a text for a subject of a tenant; takes text, tenant and subject. Raises ConnectorError."""
 
 
 class ConsolidationPolicy(Value, frozen=True, kw_only=True):

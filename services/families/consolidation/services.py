@@ -1,19 +1,27 @@
 """Consolidation in a process that carries out calls of agents; a process without the rows of runs has none of it.
 
-Before: services/families/opening.py. After: handlers.py, operations.py.
+Before: services/families/opening.py. After: handlers.py, operations.py; run_ends.py, compactions.py.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 from loomlog.connectors.configuration.load import ProcessConfiguration
 from loomlog.services.families.consolidation.chats import ReadModelChats
+from loomlog.services.families.consolidation.compactions import CompactionMemory
+from loomlog.services.families.consolidation.erasure import TargetErasure
 from loomlog.services.families.consolidation.facts import FactLearning
 from loomlog.services.families.consolidation.handlers import ConsolidationHandlers
 from loomlog.services.families.consolidation.operations import ConsolidationOperations, ConsolidationPolicy
+from loomlog.services.families.consolidation.run_ends import RunEndMemory
+from loomlog.services.families.database.services import DatabaseServices
 from loomlog.services.families.memory.services import MemoryServices
 from loomlog.services.families.opening import FamilyContext, FamilyServices, OwnedPartitions
+from loomlog.services.families.ports.compactions import DialogueKeeper
+from loomlog.services.families.ports.isolation import Isolation
+from loomlog.services.families.ports.startable_agents import StartableAgents
 
-NEEDS = ("memory",)
+NEEDS = ("database", "memory")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,20 +50,12 @@ def read_options(loaded: ProcessConfiguration) -> ConsolidationOptions:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsolidationServices:
-    """What others use of consolidation."""
-
-    options: ConsolidationOptions
-    operations: ConsolidationOperations
-    chats: ReadModelChats
-
-
 def open_family(context: FamilyContext) -> FamilyServices:
     """Open consolidation over the entities of a runtime, and let its memory learn by it; elsewhere nothing is."""
     options, owned = context.options(ConsolidationOptions), context.find(OwnedPartitions)
+    eraser = TargetErasure(context.commands, context.reads, context.clock_ms)
     if owned is None:
-        return FamilyServices()
+        return FamilyServices(erasers=(eraser,))
     chats = ReadModelChats(
         owned.run_rows, context.blobs, decrypt=context.decrypt, internal_agents=lambda: options.internal_agents
     )
@@ -72,6 +72,19 @@ def open_family(context: FamilyContext) -> FamilyServices:
     )
     memory = context.get(MemoryServices)
     memory.entries.learning = FactLearning(operations, memory.entries.set_fact)
-    context.provide(ConsolidationServices(options=options, operations=operations, chats=chats))
     handlers = ConsolidationHandlers(operations, require_local=memory.backends.require_local)
-    return FamilyServices(handlers=handlers.by_operation())
+    of_runs: dict[str, Any] = {
+        "internal_agents": options.internal_agents,
+        "require_local": memory.backends.require_local,
+        "is_isolated": context.get(Isolation),
+        "clock_ms": context.clock_ms,
+    }
+    context.provide_as(DialogueKeeper, CompactionMemory(operations, chats, **of_runs))
+    databases, can_start = context.get(DatabaseServices).operations, context.get(StartableAgents)
+    run_ends = RunEndMemory(operations, databases, can_start=can_start, **of_runs)
+    return FamilyServices(
+        handlers=handlers.by_operation(),
+        tasks={"memory of ended runs": run_ends.run},
+        erasers=(eraser,),
+        on_run_ended=run_ends.on_run_ended,
+    )

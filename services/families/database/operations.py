@@ -46,16 +46,11 @@ from loomlog.services.families.database.file_builder import FileBuilder
 from loomlog.services.families.database.files import COMMITTED, CachedFile, DatabaseFiles, ScopeBusy, ScopeFiles
 from loomlog.services.families.database.limits import SqlLimits
 from loomlog.services.families.database.open_transactions import Key, OpenTransactions, TreeBusy
-from loomlog.services.families.database.page_store import (
-    Decrypt,
-    Encrypt,
-    PageStore,
-    StoredPages,
-)
+from loomlog.services.families.database.page_store import PageStore, StoredPages
 from loomlog.services.families.database.state import Database, Head, evolve
 from loomlog.services.families.database.subject import subject_of
 from loomlog.services.families.memory.author import Author, Scope
-from loomlog.services.families.operation import ask_owner, plain_text, plaintext
+from loomlog.services.families.operation import Decrypt, Encrypt, ask_owner, plain_text, plaintext
 from loomlog.services.stream.entities.answers import Answer as OwnerAnswer
 from loomlog.services.stream.entities.answers import EntityCommands
 from loomlog.services.stream.entities.reads import EntityReads

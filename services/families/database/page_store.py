@@ -6,7 +6,7 @@
 Before: operations.py has a change. After: connectors/sqlite/pages.py; the blob store.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from loomlog.connectors.errors import ConnectorError
@@ -16,13 +16,8 @@ from loomlog.schemas.generated.values import BlobRef
 from loomlog.schemas.records import Value
 from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.families.database.limits import INLINE_BYTES
-from loomlog.services.families.operation import plain_text, plaintext
+from loomlog.services.families.operation import Decrypt, Encrypt, plain_text, plaintext
 from loomlog.services.stream.encryption.subject_keys import ERASED
-
-Decrypt = Callable[[Any, str], Awaitable[Any]]
-"""Returns JSON of a tenant in plaintext. Raises ConnectorError."""
-Encrypt = Callable[[str, str, str], Awaitable[str]]
-"""Encrypts a text for a subject of a tenant; takes text, tenant and subject. Raises ConnectorError."""
 
 
 class StoredPages(Value, frozen=True):

@@ -15,6 +15,7 @@ from pathlib import Path
 from loomlog.connectors.configuration.load import ProcessConfiguration
 from loomlog.schemas.records import replace
 from loomlog.services.core.refusals import Refused, Unavailable
+from loomlog.services.families.database.erasure import DatabaseErasure
 from loomlog.services.families.database.files import DatabaseFiles
 from loomlog.services.families.database.handlers import DatabaseHandlers
 from loomlog.services.families.database.limits import SqlLimits
@@ -151,4 +152,5 @@ def open_family(context: FamilyContext) -> FamilyServices:
         context.keys.on_erased.append(services.forget)
     context.provide(services)
     handlers = DatabaseHandlers(services.open, require_local=memory.backends.require_local)
-    return FamilyServices(handlers=handlers.by_operation(), close=services.close)
+    eraser = DatabaseErasure(context.commands, context.reads, context.clock_ms)
+    return FamilyServices(handlers=handlers.by_operation(), erasers=(eraser,), close=services.close)

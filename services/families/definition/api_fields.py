@@ -1,4 +1,4 @@
-"""What the declarations of definitions have in common: fields, the tag, and how requests see refusals.
+"""What the declarations of definitions have in common: fields, and how requests see refusals.
 
 Before: operations.py raises refusals. After: kind_api.py, query_api.py, evaluation_api.py, volume_api.py.
 """
@@ -9,16 +9,12 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
+from loomlog.services.core.definitions import TAG
 from loomlog.services.core.error_codes import STATUS_BY_CODE
-from loomlog.services.core.operations import Operation, Tag
+from loomlog.services.core.operations import Operation
 from loomlog.services.core.refusals import Refused
 from loomlog.services.families.definition.decide import CONFLICT
 
-TAG = Tag(
-    name="Definitions",
-    description="Agents, skills and other definitions, as versions in the log. Administrators name the tenant _shared "
-    "for the definitions of all tenants.",
-)
 BODY_BYTES_MAX = 2 * 1024 * 1024
 """Longest operation: a skill with its files."""
 INVALID, MISSING, UNKNOWN_FIELD, UNKNOWN_OP = "invalid_definition", "missing_field", "unknown_field", "unknown_op"
@@ -27,7 +23,6 @@ NOT_FOUND = "not_found"
 _NAME = Meta(description="Name of the definition; a fork without one has that of its parent.")
 Name = Annotated[str, _NAME]
 OptionalName = Annotated[str | None, _NAME]
-DefinitionId = Annotated[str, Meta(description="Id of a version.")]
 Overlay = Annotated[
     dict[str, Any] | None, Meta(description="Keys of the definition; a fork keeps those that are absent.")
 ]

@@ -16,7 +16,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 from msgspec import UNSET
@@ -27,7 +27,7 @@ from loomlog.projections.runs import RunRow
 from loomlog.projections.tables import InvalidPageToken
 from loomlog.schemas.generated.definition_commands import SubmitJudgement
 from loomlog.schemas.ids import ALPHABET
-from loomlog.schemas.records import Value
+from loomlog.services.core.definitions import def_id, static_def_id
 from loomlog.services.core.families import name_problem
 from loomlog.services.core.operations import Answer as Answered
 from loomlog.services.core.refusals import Refused
@@ -53,9 +53,9 @@ from loomlog.services.families.definition.items import DIMENSION_ITEM, JUDGEMENT
 from loomlog.services.families.definition.lineage import ancestors
 from loomlog.services.families.definition.operations import WAIT_S, ask_owner, command_envelope, required
 from loomlog.services.families.definition.query_api import DEPTH_MAX
-from loomlog.services.families.definition.state import def_id, static_def_id
 from loomlog.services.families.definition.table import NAME, SHARED, DefinitionTable
 from loomlog.services.families.operation import Decrypt
+from loomlog.services.families.ports.run_sources import FindRun
 from loomlog.services.stream.entities.answers import EntityCommands
 from loomlog.services.stream.entities.reads import EntityReads
 
@@ -76,56 +76,15 @@ RUN_ID = re.compile(rf"r_[{ALPHABET}]{{26}}(-.*)?\Z")
 """Form of the ids of runs; nothing else is ever known, so it is not waited for."""
 
 
-class JudgedRun(Value, frozen=True, kw_only=True):
-    """What a judgement needs to know of a run. Empty text: none."""
-
-    run_id: str
-    tenant: str
-    agent: str
-    agent_id: str
-    parent_run_id: str = ""
-    parent_agent_id: str = ""
-    user_id: str = ""
-    def_id: str = ""
-    """Version that the run is pinned to; empty for an agent from a file."""
-    version: int = 0
-    definition_sha256: str = ""
-    """Hash of the resolved definition, in hex."""
-
-
-class JudgedRuns(Protocol):
-    """Finds runs."""
-
-    async def find(self, tenant: str, run_id: str) -> JudgedRun | None:
-        """Return a run of the tenant; None while it is not known. Raises ConnectorError."""
-        ...
-
-
-def judged_run(row: RunRow) -> JudgedRun:
-    """Return a row of the read model as a run to be judged."""
-    return JudgedRun(
-        run_id=row.run_id,
-        tenant=row.tenant,
-        agent=row.agent,
-        agent_id=row.agent_id,
-        parent_run_id=row.parent_run_id,
-        parent_agent_id=row.parent_agent_id,
-        user_id=row.user_id,
-        def_id=row.def_id,
-        version=row.def_version,
-        definition_sha256=row.definition_sha256,
-    )
-
-
-def definition_of_run(table: DefinitionTable, run: JudgedRun) -> tuple[str, int]:
+def definition_of_run(table: DefinitionTable, run: RunRow) -> tuple[str, int]:
     """Return the def_id of a run's agent, and its number in the line of the run's tenant.
 
     The number is 0 for a definition of a file and for a shared one. A file that this process does not have is named by
     the hash that the run started with.
     """
     if run.def_id:
-        is_own = def_id(run.tenant, AGENT, run.agent, run.version) == run.def_id
-        return run.def_id, run.version if is_own else 0
+        is_own = def_id(run.tenant, AGENT, run.agent, run.def_version) == run.def_id
+        return run.def_id, run.def_version if is_own else 0
     file = table.files.get((AGENT, run.agent))
     if file is not None:
         return file.def_id, 0
@@ -144,7 +103,7 @@ class Evaluations:
         commands: EntityCommands,
         table: DefinitionTable,
         reads: EntityReads,
-        runs: JudgedRuns,
+        find_run: FindRun,
         *,
         decrypt: Decrypt,
         run_wait_s: float,
@@ -152,7 +111,7 @@ class Evaluations:
         self._commands = commands
         self._table = table
         self._reads = reads
-        self._runs = runs
+        self._find_run = find_run
         self._decrypt = decrypt
         self._run_wait_s = run_wait_s
 
@@ -197,18 +156,18 @@ class Evaluations:
         submitted = EvaluationSubmitted(**{name: getattr(made, name) for name in EvaluationSubmitted.__struct_fields__})
         return Answered(value=submitted, positions=(answer.position,))
 
-    async def _known_run(self, tenant: str, run_id: str) -> JudgedRun | None:
+    async def _known_run(self, tenant: str, run_id: str) -> RunRow | None:
         """Return a run; waits for one that may have started a moment ago, in another partition."""
         loop = asyncio.get_running_loop()
         deadline, pause_s = loop.time() + self._run_wait_s, POLL_S
         while True:
-            run = await self._runs.find(tenant, run_id)
+            run = await self._find_run(tenant, run_id)
             if run is not None or not RUN_ID.match(run_id) or loop.time() >= deadline:
                 return run
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, POLL_MAX_S)
 
-    async def _role(self, run: JudgedRun, author: Author) -> str:
+    async def _role(self, run: RunRow, author: Author) -> str:
         if author.grants is None:
             return EXTERNAL
         if author.agent_id == run.agent_id:
@@ -334,7 +293,7 @@ def eval_id(tenant: str, command_id: str) -> str:
     return "eval_" + sha256(f"{tenant}\0{command_id}".encode(errors="surrogatepass")).hexdigest()[:16]
 
 
-def _have_same_parent(one: JudgedRun, other: JudgedRun) -> bool:
+def _have_same_parent(one: RunRow, other: RunRow) -> bool:
     pairs = ((one.parent_run_id, other.parent_run_id), (one.parent_agent_id, other.parent_agent_id))
     return any(first and first == second for first, second in pairs)
 

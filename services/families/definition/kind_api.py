@@ -14,6 +14,7 @@ from msgspec import UNSET, Meta, UnsetType
 from loomlog.connectors.definitions import KINDS, Kind
 from loomlog.services.core.access.rules import requires
 from loomlog.services.core.access.scopes import TENANT, TENANT_READ
+from loomlog.services.core.definitions import DefinitionId
 from loomlog.services.core.operations import (
     AnyOperation,
     Effect,
@@ -27,7 +28,6 @@ from loomlog.services.core.operations import (
 from loomlog.services.families.definition.api_fields import (
     BODY_BYTES_MAX,
     UNKNOWN_OP,
-    DefinitionId,
     Description,
     ExpectActive,
     ExpiresAt,

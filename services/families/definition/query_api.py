@@ -11,8 +11,9 @@ from msgspec import UNSET, Meta, UnsetType, field
 from loomlog.connectors.definitions import KINDS
 from loomlog.services.core.access.rules import requires
 from loomlog.services.core.access.scopes import TENANT
+from loomlog.services.core.definitions import PATH, VERSION_PATH, DefinitionId
 from loomlog.services.core.operations import Effect, Http, Input, McpTool, Output
-from loomlog.services.families.definition.api_fields import DefinitionId, Source, Time, operation
+from loomlog.services.families.definition.api_fields import Source, Time, operation
 from loomlog.services.families.definition.kind_api import DefinitionVersion
 
 PAGE_DEFAULT, PAGE_MAX = 100, 500
@@ -20,8 +21,6 @@ DEPTH_DEFAULT, DEPTH_MAX = 10, 100
 PARENT, ACTIVE = "", "active"
 """Values of `to` of a difference, besides `file` and a def_id."""
 TEXT_CHARACTERS_MAX, CURSOR_CHARACTERS_MAX = 256, 1_024
-PATH = "/v1/_definitions"
-VERSION_PATH = PATH + "/{def_id}"
 
 _Kind = Annotated[str, Meta(description=f"One of {', '.join(KINDS)}.", max_length=64)]
 _Name = Annotated[str, Meta(description="Only this name.", max_length=TEXT_CHARACTERS_MAX)]

@@ -24,6 +24,7 @@ from loomlog.schemas.generated.definition_events import (
 )
 from loomlog.schemas.generated.values import BlobRef
 from loomlog.schemas.records import Value, replace
+from loomlog.services.core.definitions import def_id
 from loomlog.services.families.definition import limits
 from loomlog.services.families.definition.apply import KIND as BATCH_KIND
 from loomlog.services.families.definition.apply import Batch, BatchEvent, evolve_batch
@@ -33,8 +34,6 @@ VERSION = 1
 VOLUME, CHANNEL = "volume", "channel"
 UNVERSIONED = frozenset({VOLUME, CHANNEL})
 """The kinds without versions: what is deleted is forgotten, and nothing refers to an earlier content."""
-ID_PREFIXES = {"skill": "sdf_", "team": "tdf_", "mcpserver": "mdf_"}
-DEFAULT_PREFIX = "def_"
 DIGEST_BYTES = 32
 
 LineEvent = (
@@ -165,20 +164,6 @@ def initial(aggregate: str) -> Line | Batch:
 def line_id(kind: str, name: str) -> str:
     """Return the id of a line's aggregate within its tenant."""
     return f"{kind}/{name}"
-
-
-def def_id(tenant: str, kind: str, name: str, number: int) -> str:
-    """Return the id of a version: it follows from the line and the number."""
-    return _derive_id(kind, f"{tenant}\0{kind}\0{name}\0{number}")
-
-
-def static_def_id(kind: str, name: str, digest: bytes) -> str:
-    """Return the id of a definition of a file: it follows from its content."""
-    return _derive_id(kind, f"\0{kind}\0{name}\0file {digest.hex()}")
-
-
-def _derive_id(kind: str, text: str) -> str:
-    return ID_PREFIXES.get(kind, DEFAULT_PREFIX) + sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
 
 
 def digest_of(content: str, blob: BlobRef | None) -> bytes:

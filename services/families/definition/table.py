@@ -20,12 +20,13 @@ from loomlog.projections.entity_items import ItemRow
 from loomlog.schemas.generated.values import BlobRef
 from loomlog.schemas.position import Position
 from loomlog.schemas.records import Value
+from loomlog.services.core.definitions import static_def_id
 from loomlog.services.core.families import aggregate_id
 from loomlog.services.families.definition.apply import APPLIED, Batch
 from loomlog.services.families.definition.apply import KIND as BATCH_KIND
 from loomlog.services.families.definition.content import parse_content
 from loomlog.services.families.definition.items import VERSION_ITEM
-from loomlog.services.families.definition.state import VOLUME, Line, Version, digest_of, line_id, static_def_id
+from loomlog.services.families.definition.state import VOLUME, Line, Version, digest_of, line_id
 from loomlog.services.stream.entities.reads import EntityReads
 from loomlog.services.stream.entities.replicas import Replicas
 
@@ -73,6 +74,10 @@ class Resolved(Value, frozen=True, kw_only=True):
     digest: bytes
     content: Content | None
     line: Line | None = None
+
+    @property
+    def is_of_file(self) -> bool:
+        return self.source == FILE
 
 
 def file_definition(kind: str, name: str, content: Content) -> FileDefinition:

@@ -1,6 +1,6 @@
-"""Definitions as runs see them: the skills that they load, and what the Context tool tells.
+"""Definitions as runs see them: their agents, the skills that they load, and what the Context tool tells.
 
-Before: the Skill and Context tools. After: table.py.
+Before: services/runtime/models/agent_definitions.py, the Skill and Context tools. After: table.py.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,6 +12,7 @@ from loomlog.connectors.definitions import KINDS
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.protocols import SkillSummary, SkillText
 from loomlog.schemas.generated.values import SkillPin
+from loomlog.services.core.run.commands import CommandRefusal
 from loomlog.services.families.definition.evaluations import Evaluations
 from loomlog.services.families.definition.lineage import lineage
 from loomlog.services.families.definition.table import FILE, SHARED, TENANT, DefinitionTable, Resolved
@@ -19,6 +20,37 @@ from loomlog.services.stream.entities.reads import PositionNotRead
 
 AGENT, SKILL = KINDS["agent"], KINDS["skill"]
 SOURCES = {FILE: "static", TENANT: "dynamic"}
+
+
+class DefinedAgents:
+    """Protocol loomlog.services.families.ports.agent_versions.AgentVersions over the table of definitions."""
+
+    def __init__(self, table: DefinitionTable) -> None:
+        self._table = table
+        self.has_skills = table.has_skills
+        self.has_volumes = table.has_volumes
+        self.volume = table.volume
+
+    def find(self, agent: str, tenant: str, def_id: str) -> Resolved | CommandRefusal | None:
+        table = self._table
+        if not def_id:
+            return table.resolve(AGENT.name, tenant, agent)
+        file = table.find_file(def_id)
+        if file is not None and (file.kind, file.name) == (AGENT.name, agent):
+            return table.file_version(file)
+        line, version = table.find(def_id) or (None, None)
+        if line is None or version is None or line.kind != AGENT.name or line.tenant not in (tenant, SHARED):
+            return CommandRefusal(code="not_found", message=f"version {def_id[:80]} of {agent} not resolved")
+        if line.name != agent:
+            return CommandRefusal(code="not_found", message=f"{def_id} is a version of {line.name}, not of {agent}")
+        if version.is_retired or line.is_deleted:
+            return CommandRefusal(code="not_found", message=f"version {def_id} of {agent} is retired")
+        return table.resolved(line, version)
+
+    async def load(self, agent: str, tenant: str, def_id: str) -> None:
+        resolved = self.find(agent, tenant, def_id)
+        if isinstance(resolved, Resolved):
+            await _load(self._table, resolved)
 
 
 class DefinedSkills:
@@ -47,19 +79,13 @@ class DefinedSkills:
         for name in sorted(names):
             resolved = table.resolve(SKILL.name, tenant, name)
             if resolved is not None:
-                description = str((await self._content(resolved)).get("description", ""))
+                description = str((await _load(self._table, resolved)).get("description", ""))
                 source = SOURCES.get(resolved.source, "shared")
                 summaries.append(SkillSummary(name=name, description=description, source=source))
         return summaries
 
-    async def _content(self, resolved: Resolved) -> Mapping[str, Any]:
-        try:
-            return await self._table.load(resolved)
-        except PositionNotRead as error:
-            raise Transient(str(error), kind="unavailable") from error
-
     async def _text(self, resolved: Resolved) -> SkillText:
-        content = await self._content(resolved)
+        content = await _load(self._table, resolved)
         return SkillText(
             name=resolved.name,
             description=str(content.get("description", "")),
@@ -108,6 +134,13 @@ class RunDefinitions:
             raise Transient(str(error), kind="unavailable") from error
         view: Mapping[str, Any] = msgspec.to_builtins(sums)
         return view
+
+
+async def _load(table: DefinitionTable, resolved: Resolved) -> Mapping[str, Any]:
+    try:
+        return await table.load(resolved)
+    except PositionNotRead as error:
+        raise Transient(str(error), kind="unavailable") from error
 
 
 def _agent_row(resolved: Resolved) -> dict[str, Any]:

@@ -42,7 +42,7 @@ class MadeVolume(Value, frozen=True, kw_only=True):
 
 
 class VolumeTable:
-    """Protocol loomlog.services.runtime.tools.tool_context.MadeVolumes."""
+    """Protocol loomlog.services.families.ports.made_volumes.MadeVolumes."""
 
     def __init__(self, table: DefinitionTable, replicas: Replicas) -> None:
         self.definitions = table

@@ -13,8 +13,8 @@ name.
 
 Processes that make and remove folders (an api for HTTP, a runtime for runs) must share the disk of the dynamic root.
 
-Before: handlers.py, and services/runtime/tools/ephemeral_volumes.py at the end of a run. After: volume_table.py,
-decide.py, connectors/tools/volume_folders.py.
+Before: handlers.py, and ephemeral_volumes.py at the end of a run. After: volume_table.py, decide.py,
+connectors/tools/volume_folders.py.
 """
 
 from collections.abc import Mapping

@@ -4,9 +4,10 @@ Every process has it in memory.
 
     state.py, decide.py   the rules; answers.py has what a hook may say
     api.py, handlers.py   the operations, and what carries them out
+    runner.py             calls the hooks of a tool call
     services.py           opens them in a process
 
-Before: requests. After: services/runtime/tools/hooks.py calls the hooks of a tool call.
+Before: requests, and services/runtime/tools/tool_calls.py. After: connectors/http/signed_callbacks.py.
 """
 
 from loomlog.schemas.generated.hook_commands import RegisterHook, RemoveHook

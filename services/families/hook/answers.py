@@ -1,6 +1,6 @@
 """Answers of hooks: what they may say, what that changes, and what the model reads instead of a call or a result.
 
-Before: connectors/http/signed_callbacks.py brings an answer. After: services/runtime/tools/hooks.py applies it.
+Before: connectors/http/signed_callbacks.py brings an answer. After: runner.py applies it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,6 +8,7 @@ from typing import Any
 
 from loomlog.schemas.records import Value, replace
 from loomlog.services.families.hook.state import POST, PRE, Hook
+from loomlog.services.families.ports.tool_hooks import HookedResult
 
 ANSWER_FIELDS = {PRE: ("deny", "input", "allow_hosts"), POST: ("result",)}
 """Fields of an answer by phase."""
@@ -39,13 +40,6 @@ class PreAnswer(Value, frozen=True, kw_only=True):
     input: Mapping[str, Any] | None = None
     denial: Denial | None = None
     allow_hosts: tuple[str, ...] = ()
-
-
-class HookedResult(Value, frozen=True, kw_only=True):
-    """A result on its way through the post hooks."""
-
-    text: str
-    is_error: bool
 
 
 NO_CHANGE = PreAnswer()

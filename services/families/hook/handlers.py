@@ -26,10 +26,10 @@ LIST_ROUTE = "GET /v1/hooks"
 class HookHandlers:
     """One method for each operation. All raise Refused."""
 
-    def __init__(self, commands: InstallationCommands, *, installation_key: SecretKey | None) -> None:
-        """`installation_key` None: callbacks are not signed."""
+    def __init__(self, commands: InstallationCommands, *, secret: SecretKey | None) -> None:
+        """`secret` None: callbacks are not signed."""
         self._commands = commands
-        self._installation_key = installation_key
+        self._secret = secret
 
     def by_operation(self) -> Handlers:
         """Return the handlers by their operations."""
@@ -55,7 +55,7 @@ class HookHandlers:
             timeout_ms=asked.timeout_ms or 0,
         )
         answer = await self._commands.send(command, status_route=LIST_ROUTE)
-        secrets = callback_secrets(self._installation_key, tenant, asked.owner, asked.name)
+        secrets = callback_secrets(self._secret, tenant, asked.owner, asked.name)
         created = api.HookCreated(id=hook_id, signing_secret=secrets[0] if secrets else None)
         return Answer(value=created, positions=(answer.position,))
 

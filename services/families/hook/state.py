@@ -7,7 +7,7 @@ of the empty tenant are the operator's and receive the calls of every tenant.
            the call; hosts added before that do not count.
     post   in reverse order, also after a denial; each receives the result as the one before left it.
 
-Before: decide.py has an event, or a checkpoint a state. After: services/runtime/tools/hooks.py asks for every call.
+Before: decide.py has an event, or a checkpoint a state. After: runner.py asks for every call.
 """
 
 from collections.abc import Iterable

@@ -5,10 +5,12 @@ anybody. What a server is, its definition or its block in a file says.
 
     state.py, decide.py   the rules
     servers.py            servers as they resolve, their sessions, and asking them for their tools
+    tools.py              their tools as runs have them
+    discovery.py          asks the servers of files, in one runtime
     api.py, handlers.py   the operations
     services.py           opens all of it in a process
 
-Before: services/application/dispatch.py. After: services/runtime/tools/mcp_tools.py gives the tools to runs.
+Before: services/application/dispatch.py; services/runtime/tools/toolset.py. After: connectors/mcp.
 """
 
 from loomlog.schemas.generated.mcp_commands import RecordListingFailure, RecordTools

@@ -2,7 +2,7 @@
 
 Unsafe unless the definition says otherwise, or trusts what the server claims: its claims are a stranger's.
 
-Before: handlers.py, services/runtime/tools/mcp_tools.py.
+Before: handlers.py, tools.py.
 """
 
 from loomlog.connectors.configuration.mcp_block import McpServerBlock

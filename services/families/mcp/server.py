@@ -1,6 +1,6 @@
 """An MCP server as it resolves for a tenant.
 
-Before: servers.py finds it. After: grants.py, services/runtime/tools/mcp_tools.py.
+Before: servers.py finds it. After: grants.py, tools.py.
 """
 
 from dataclasses import dataclass, field

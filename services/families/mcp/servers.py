@@ -4,7 +4,7 @@ A server is a definition of the kind mcpserver or a block of a file. Its tools a
 version of it, or else those that its definition was made with. Asking a server for its tools ends in an event, so every
 process has the same list and the log knows what runs were shown.
 
-Before: handlers.py, services/runtime/tools/mcp_tools.py. After: connectors/mcp.
+Before: handlers.py, tools.py. After: connectors/mcp.
 """
 
 import hashlib
@@ -48,10 +48,11 @@ from loomlog.schemas.ids import fresh_token
 from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.families.definition.operations import ask_owner
 from loomlog.services.families.definition.table import FILE, SHARED, DefinitionTable, Resolved
-from loomlog.services.families.identity.credentials import CredentialReader, CredentialUser
+from loomlog.services.families.identity.credentials import CredentialReader
 from loomlog.services.families.mcp.grants import McpGrants, remedy_of
 from loomlog.services.families.mcp.server import Server
 from loomlog.services.families.mcp.state import FILES_TENANT, NAME, NEEDS_AUTHORIZATION, ServerTools
+from loomlog.services.families.ports.credentials import CredentialUser
 from loomlog.services.stream.entities.answers import EntityCommands
 from loomlog.services.stream.entities.replicas import Replicas
 

@@ -1,11 +1,12 @@
 """MCP servers in a process: opened once, for requests, new definitions and runs.
 
-Before: services/families/opening.py. After: handlers.py, servers.py.
+Before: services/families/opening.py. After: handlers.py, servers.py, tools.py.
 """
 
 import logging
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from loomlog.connectors.configuration.load import ProcessConfiguration
@@ -18,11 +19,15 @@ from loomlog.services.families.definition.table import TENANT, DefinitionTable
 from loomlog.services.families.identity.credentials import CredentialReader
 from loomlog.services.families.identity.services import IdentityOptions
 from loomlog.services.families.installation import InstallationCommands
+from loomlog.services.families.mcp.discovery import McpDiscovery
 from loomlog.services.families.mcp.grants import McpGrants
 from loomlog.services.families.mcp.handlers import McpHandlers
 from loomlog.services.families.mcp.server import Server
 from loomlog.services.families.mcp.servers import McpOptions, McpServers
-from loomlog.services.families.opening import FamilyContext, FamilyServices
+from loomlog.services.families.mcp.tools import EndCalls, McpTools
+from loomlog.services.families.opening import FamilyContext, FamilyServices, OwnedPartitions, Work
+from loomlog.services.families.ports.end_calls import ToolCaller
+from loomlog.services.families.ports.tenant_tools import ToolsOfTenants
 
 log = logging.getLogger(__name__)
 
@@ -62,8 +67,14 @@ def open_family(context: FamilyContext) -> FamilyServices:
     )
     handlers = McpHandlers(servers, grants, clock_ms=context.clock_ms)
     context.provide(servers)
-    context.provided[McpLogins] = handlers
-    return FamilyServices(handlers=handlers.by_operation(), close=servers.close)
+    context.provide_as(McpLogins, handlers)
+    owned, tasks = context.find(OwnedPartitions), dict[str, Work]()
+    if owned is not None:
+        context.provide_as(ToolsOfTenants, McpTools(servers))
+        context.provide_as(ToolCaller, EndCalls(servers))
+        discovery = McpDiscovery(servers, now_s=time.monotonic)
+        tasks["tools of MCP servers"] = partial(discovery.run, owned.is_first)
+    return FamilyServices(handlers=handlers.by_operation(), tasks=tasks, close=servers.close)
 
 
 class DefinitionDiscovery:

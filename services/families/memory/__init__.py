@@ -22,6 +22,7 @@ from loomlog.services.families.memory.api import OPERATIONS, TOOL
 from loomlog.services.families.memory.author import USER, aggregate_name
 from loomlog.services.families.memory.decide import decide as decide_memory
 from loomlog.services.families.memory.decide import next_timer_ms
+from loomlog.services.families.memory.items import VERSION_KEPT_MS
 from loomlog.services.families.memory.items import items as memory_items
 from loomlog.services.families.memory.refill import refill
 from loomlog.services.families.memory.state import VERSION, MemoryScope, evolve, initial
@@ -57,5 +58,7 @@ FAMILY = Family(
     refill=refill,
     operations=OPERATIONS,
     tools=(TOOL,),
+    start_check="loomlog.services.families.memory.services",
+    kept_ms={"earlier versions of entries of memory": VERSION_KEPT_MS},
     services="loomlog.services.families.memory.services",
 )

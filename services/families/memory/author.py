@@ -12,6 +12,7 @@ from loomlog.schemas.generated.values import AgentDefinition, CommandEnvelope, C
 from loomlog.schemas.records import Value
 from loomlog.services.core.operations import Call
 from loomlog.services.core.refusals import Refused
+from loomlog.services.core.run.run_facts import RunFacts
 
 AGENT, USER, TENANT, RUN = "agent", "user", "tenant", "run"
 SCOPES = (AGENT, USER, TENANT)
@@ -179,6 +180,30 @@ def author_of(call: Call[Any]) -> Author:
         grants=grants_of(run.grants, is_of_file=not run.agent_def_id),
         is_isolated=caller.is_isolated,
         positions=caller.positions,
+    )
+
+
+def author_of_run(
+    tenant: str, facts: RunFacts, command_id: str, *, issued_at_ms: int, turn: int = 0, is_isolated: bool = False
+) -> Author:
+    """Return the author of what this process itself does on behalf of a run; `issued_at_ms` 0: an earlier attempt may
+    have been made.
+    """
+    definition = facts.definition
+    return Author(
+        tenant=tenant,
+        subject=facts.subject,
+        command_id=command_id,
+        issued_at_ms=issued_at_ms,
+        user_id=facts.user_id,
+        agent=definition.name,
+        run_id=facts.run_id,
+        root_run_id=facts.run_id if facts.parent is None else facts.parent.root_run_id,
+        session_id=facts.session_id,
+        turn=turn,
+        grants=grants_of_run(definition),
+        is_isolated=is_isolated,
+        positions=facts.positions,
     )
 
 

@@ -8,7 +8,6 @@ Before: services.py. After: backends.py, entry_operations.py; store.py for the p
 
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from msgspec import UNSET, structs
@@ -42,6 +41,7 @@ from loomlog.services.families.memory.entry_operations import EntryOperations
 from loomlog.services.families.memory.index_administration import IndexAdministration, shown_model
 from loomlog.services.families.memory.store import FAMILY_NAME, Change, StoredEntry
 from loomlog.services.families.memory.values import parse_value, value_text
+from loomlog.services.families.ports.run_times import RunTimes
 
 DESCRIPTIONS: Mapping[str, str] = {
     "agent": "What an agent keeps over all its runs.",
@@ -53,14 +53,6 @@ FACT = "fact"
 REVISION_DIGITS_MAX = 15
 CURSOR_PROBLEM = "cursor: expected `next` of an earlier answer"
 Operate = Callable[[EntryOperations, Any, Author, Scope], Awaitable[Answer[Any]]]
-
-
-@dataclass(frozen=True, slots=True)
-class RunTimes:
-    """Tells when runs started; provided by processes that have their rows."""
-
-    started_at_ms: Callable[[str, str], Awaitable[int | None]]
-    """Takes tenant and run; returns None for a run that there is not. Raises Refused."""
 
 
 class MemoryHandlers:

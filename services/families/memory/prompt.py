@@ -11,7 +11,7 @@
 What agents and users have stored is fenced as data. All entries of a prompt share the budget memory_inject_max_tokens;
 the index has its own. A backslash before a placeholder keeps it as text.
 
-Before: services/runtime/run/prompt_memory.py reads the entries. After: RunStarted records the text.
+Before: prompt_memory.py reads the entries. After: RunStarted records the text.
 """
 
 import re

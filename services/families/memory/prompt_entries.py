@@ -3,7 +3,7 @@
 A declared core block needs no other grant; everything else is of the scopes in memory_scopes. A scope that the run does
 not have (no user, a caller confined to its own memory) gives nothing. What can never be read is shown as unreadable.
 
-Before: services/runtime/run/prompt_memory.py. After: store.py, or another backend; prompt.py.
+Before: prompt_memory.py. After: store.py, or another backend; prompt.py.
 """
 
 import json

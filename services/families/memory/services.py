@@ -4,7 +4,7 @@ Before: services/families/opening.py. After: handlers.py; backends.py, entry_ope
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,6 +13,7 @@ from loomlog.connectors.configuration.driver_options import embedder_options
 from loomlog.connectors.configuration.load import ProcessConfiguration
 from loomlog.connectors.configuration.memory_block import MemoryEntryBlock
 from loomlog.connectors.configuration.secret_registry import NO_SECRETS, SecretRegistry
+from loomlog.connectors.configuration.tree import KeyPath
 from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.embedders.catalog import build_embedder
 from loomlog.connectors.embedders.health import ABSENT, HealthTrackingEmbedder
@@ -33,11 +34,20 @@ from loomlog.services.families.memory.entry_operations import (
     EntryOperations,
     entry_limits,
 )
-from loomlog.services.families.memory.handlers import MemoryHandlers, RunTimes
+from loomlog.services.families.memory.erasure import MemoryErasure
+from loomlog.services.families.memory.handlers import MemoryHandlers
 from loomlog.services.families.memory.index_administration import IndexAdministration
+from loomlog.services.families.memory.prompt import bands_part
+from loomlog.services.families.memory.prompt_memory import PromptMemory
+from loomlog.services.families.memory.run_entries import RunEntries
 from loomlog.services.families.memory.search import MemoryFinder, MemorySearcher
 from loomlog.services.families.memory.store import MemoryStore
 from loomlog.services.families.opening import FamilyContext, FamilyServices, OwnedPartitions, Work
+from loomlog.services.families.ports.embedder_state import EmbedderState
+from loomlog.services.families.ports.isolation import Isolation
+from loomlog.services.families.ports.prompts import DefinitionTextReader, PromptAdditions
+from loomlog.services.families.ports.run_ends import EntryWriter
+from loomlog.services.families.ports.run_times import RunTimes
 
 NEEDS = ("definition",)
 SQL_EMBED_S = 30.0
@@ -56,18 +66,29 @@ class MemoryOptions:
     """Hosts of this network that backends may be at."""
     entries: Sequence[MemoryEntryBlock] = ()
     """Entries of the files."""
+    bands: str = ""
+    """Text of {{memory:consolidation_bands}} in prompts."""
 
 
 def read_options(loaded: ProcessConfiguration, environment: Mapping[str, str] = os.environ) -> MemoryOptions:
     """Return the options of a process. Raises EmbedderNotConfigured, a ValueError, when the embedder cannot be used."""
-    settings = loaded.settings
+    settings, policy = loaded.settings, loaded.configuration.memory.consolidation
     return MemoryOptions(
         limits=entry_limits(settings.memory_max_value_bytes, settings.memory_max_scope_bytes),
         embedder=build_embedder(embedder_options(loaded.configuration, settings), environment),
         secrets=loaded.secret_registry,
         private_hosts=settings.http_private_host_allowlist,
         entries=loaded.configuration.memory.entries,
+        bands=bands_part(policy.merge_threshold, policy.related_threshold),
     )
+
+
+def find_start_problems(loaded: ProcessConfiguration, environ: Mapping[str, str]) -> Iterator[tuple[KeyPath, str]]:
+    """Yield the embedder if it cannot be built."""
+    try:
+        read_options(loaded, environ)
+    except ValueError as error:
+        yield ("memory", "embedder"), str(error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +159,7 @@ def open_family(context: FamilyContext) -> FamilyServices:
         store=store, entries=entries, backends=backends, options=options, search=search, index=index
     )
     context.provide(services)
+    context.provide_as(EmbedderState, services.embedder_state)
     handlers = MemoryHandlers(
         entries, backends, index=index, administration=administration, run_times=context.find(RunTimes)
     )
@@ -145,11 +167,28 @@ def open_family(context: FamilyContext) -> FamilyServices:
     if (owned := context.find(OwnedPartitions)) is not None:
         boot_entries = BootEntries(options.entries, context.commands, options.limits)
         tasks["entries of the files"] = partial(boot_entries.run, owned.is_first)
+        context.provide_as(EntryWriter, RunEntries(backends, context.get(Isolation), clock_ms))
+        context.provide_as(PromptAdditions, _prompt_memory(context, backends, options.bands))
+    eraser = MemoryErasure(context.commands, reads, context.parts.replicas, index, clock_ms)
     return FamilyServices(
         handlers=handlers.by_operation(),
         tasks=tasks,
+        erasers=(eraser,),
         start_positions=lambda tenant, agent, user_id: store.written_positions(scopes_of_run(tenant, agent, user_id)),
         close=services.close,
+    )
+
+
+def _prompt_memory(context: FamilyContext, backends: Backends, bands: str) -> PromptMemory:
+    return PromptMemory(
+        backends.backend_of,
+        texts=context.get(DefinitionTextReader),
+        blobs=context.blobs,
+        bands=bands,
+        decrypt=context.decrypt,
+        encrypt=context.encrypt,
+        finder=backends,
+        is_isolated=context.get(Isolation),
     )
 
 

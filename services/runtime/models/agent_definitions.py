@@ -1,7 +1,7 @@
 """Resolution of agents to the definitions that runs are pinned to, on models that can be called now.
 
-Which version of an agent a name means is for the table of definitions to say (services/families/definition/table.py):
-the tenant's own, that of the configuration, or the shared one.
+Which version of an agent a name means is for others to say (services/families/ports/agent_versions.py): the tenant's
+own, that of the configuration, or the shared one.
 """
 
 import logging
@@ -22,7 +22,6 @@ from loomlog.connectors.configuration.resolve import (
 )
 from loomlog.connectors.configuration.routing import collect_patterns
 from loomlog.connectors.definitions import KINDS, DefinitionProblem
-from loomlog.connectors.errors import Transient
 from loomlog.connectors.protocols import VolumeBinding
 from loomlog.connectors.tools.tool_guide import has_placeholders
 from loomlog.schemas.generated.values import (
@@ -39,11 +38,10 @@ from loomlog.services.core.run.commands import CommandRefusal
 from loomlog.services.core.run.limits import CONCURRENT_CHILDREN_DEFAULT, FALLBACKS_DEFAULT, RETRY_ATTEMPTS_MAX
 from loomlog.services.core.run.subagents.children import INHERITED_VOLUMES
 from loomlog.services.core.run.turns.fallback import OPERATOR_KEY_RESTRICTED
-from loomlog.services.families.definition.table import FILE, SHARED, DefinitionTable, Resolved
-from loomlog.services.families.identity.credentials import CredentialReader, CredentialUser
+from loomlog.services.families.ports.agent_versions import AgentVersion, AgentVersions
+from loomlog.services.families.ports.credentials import CredentialUser, CredentialValues
 from loomlog.services.runtime.models.approval_policies import ApprovalPolicies
 from loomlog.services.runtime.run.definition_overrides import intersect_grants, output_fields
-from loomlog.services.stream.entities.reads import PositionNotRead
 
 NO_TIME_LIMITS: Mapping[str, int] = {}
 NO_RULES = ApprovalsBlock()
@@ -106,7 +104,7 @@ class AgentDefinitions:
         time_limits_s: Mapping[str, int] = NO_TIME_LIMITS,
         key_names: Mapping[str, str] = NO_KEY_NAMES,
     ) -> None:
-        self.stored: CredentialReader | None = None
+        self.stored: CredentialValues | None = None
         """The stored credentials, once they are read."""
         self._key_names = key_names
         self._all_key_names = frozenset(key_names.values())
@@ -120,7 +118,7 @@ class AgentDefinitions:
         self.fill_prompt: FillPrompt = keep_prompt
         """Replaces the placeholders of prompts; set once the tools of the process exist."""
         self._configured = {name: agent_source(block) for name, block in configuration.agents.items()}
-        self.versions: DefinitionTable | None = None
+        self.versions: AgentVersions | None = None
         self.approval_policies = ApprovalPolicies(configuration.approvals)
         self._sources: OrderedDict[str, AgentSource] = OrderedDict()
         """By def_id."""
@@ -162,7 +160,7 @@ class AgentDefinitions:
         own = self._all_key_names.intersection(credentials) if credentials else NO_KEYS
         if self.stored is not None:
             user = CredentialUser(tenant=tenant, user=user_id, agent=agent)
-            own |= {name for name in self._all_key_names if self.stored.find(name, user) is not None}
+            own |= {name for name in self._all_key_names if self.stored.has(name, user)}
         source = self._find_source(agent, tenant, def_id)
         if isinstance(source, CommandRefusal):
             return source
@@ -209,7 +207,7 @@ class AgentDefinitions:
         resolved = self._resolve_name(agent, tenant, def_id)
         if isinstance(resolved, CommandRefusal):
             return resolved
-        if resolved is None or resolved.source == FILE:
+        if resolved is None or resolved.is_of_file:
             configured = self._configured.get(agent)
             if configured is None:
                 known = self._configuration.agents
@@ -232,37 +230,20 @@ class AgentDefinitions:
                 self._sources.popitem(last=False)
         return source
 
-    def _resolve_name(self, agent: str, tenant: str, def_id: str) -> Resolved | CommandRefusal | None:
-        versions = self.versions
-        if versions is None:
-            return None
-        if not def_id:
-            return versions.resolve(AGENT.name, tenant, agent)
-        file = versions.find_file(def_id)
-        if file is not None and (file.kind, file.name) == (AGENT.name, agent):
-            return versions.file_version(file)
-        line, version = versions.find(def_id) or (None, None)
-        if line is None or version is None or line.kind != AGENT.name or line.tenant not in (tenant, SHARED):
-            return CommandRefusal(code="not_found", message=f"version {def_id[:80]} of {agent} not resolved")
-        if line.name != agent:
-            return CommandRefusal(code="not_found", message=f"{def_id} is a version of {line.name}, not of {agent}")
-        if version.is_retired or line.is_deleted:
-            return CommandRefusal(code="not_found", message=f"version {def_id} of {agent} is retired")
-        return versions.resolved(line, version)
+    def _resolve_name(self, agent: str, tenant: str, def_id: str) -> AgentVersion | CommandRefusal | None:
+        return None if self.versions is None else self.versions.find(agent, tenant, def_id)
 
     def is_loaded(self, agent: str, *, tenant: str, def_id: str = "") -> bool:
         """Whether `resolve` needs nothing that must be loaded first."""
         resolved = self._resolve_name(agent, tenant, def_id)
-        return not isinstance(resolved, Resolved) or resolved.content is not None or resolved.def_id in self._sources
+        if resolved is None or isinstance(resolved, CommandRefusal):
+            return True
+        return resolved.content is not None or resolved.def_id in self._sources
 
     async def load(self, agent: str, *, tenant: str, def_id: str = "") -> None:
         """Load what `resolve` needs. Raises ConnectorError."""
-        resolved = self._resolve_name(agent, tenant, def_id)
-        if isinstance(resolved, Resolved) and self.versions is not None:
-            try:
-                await self.versions.load(resolved)
-            except PositionNotRead as error:
-                raise Transient(str(error), kind="unavailable") from error
+        if self.versions is not None:
+            await self.versions.load(agent, tenant, def_id)
 
     def _volume_of(self, tenant: str) -> Callable[[str], VolumeBinding | None]:
         def find(name: str) -> VolumeBinding | None:

@@ -47,3 +47,9 @@ class DefinitionResolver(Protocol):
     def providers(self) -> Set[str]:
         """Return the providers that can be called, some perhaps only with keys that the run brings."""
         ...
+
+
+def can_start(agents: DefinitionResolver, agent: str, tenant: str) -> bool:
+    """Return whether a tenant has an agent, on a model that can be called now; protocol StartableAgents of ports."""
+    resolved = agents.resolve(agent, tenant=tenant, user_tier="")
+    return isinstance(resolved, AgentDefinition) or resolved.code == "definition_pending"

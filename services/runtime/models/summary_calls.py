@@ -23,10 +23,10 @@ from loomlog.services.core.run.conversation.compaction_split import CompactionSp
 from loomlog.services.core.run.conversation.summary_prompt import SYSTEM, summary_request
 from loomlog.services.core.run.react import Summarise
 from loomlog.services.core.run.state import Compacting
+from loomlog.services.families.ports.compactions import DialogueKeeper
 from loomlog.services.runtime.content.encryption import NO_CIPHER, PLAINTEXT, ContentEncryption, NoCipher
 from loomlog.services.runtime.content.payloads import load_messages, make_storable
 from loomlog.services.runtime.models.model_calls import ModelCalls
-from loomlog.services.runtime.run.compaction_memory import CompactionMemory
 from loomlog.services.stream.encryption.subject_keys import ContentCipher
 
 ANSWER_FACTOR = 2
@@ -44,7 +44,7 @@ class SummaryCalls:
         clock_ms: Callable[[], int],
         mask: Callable[[str], str] = str,
         encryption: ContentEncryption = PLAINTEXT,
-        memory: CompactionMemory | None = None,
+        memory: DialogueKeeper | None = None,
     ) -> None:
         """`memory` None: what is left out is not kept."""
         self._models = models

@@ -45,8 +45,9 @@ from loomlog.services.core.run.subagents.children import (
 )
 from loomlog.services.core.run.subagents.delegation import DelegatedChild, Delegation
 from loomlog.services.core.run.tools.unknown_outcome import find_call_of_turn
+from loomlog.services.families.ports.prompts import PromptAdditions
 from loomlog.services.runtime.run.context import RunContext
-from loomlog.services.runtime.run.prompt_memory import PromptMemory, prompt_run, with_memory
+from loomlog.services.runtime.run.prompt_run import prompt_run, with_memory
 from loomlog.services.runtime.run.run_directory import RunDirectory
 from loomlog.services.stream.context import PendingDecision
 from loomlog.services.stream.partition.fold import BrokenHistory
@@ -185,7 +186,7 @@ class ChildRunCoordinator:
             return await self._resolve_absent_child(parent, effect, partition)  # and has already ended
         return [self._prepare_child_start(parent, effect, *awaited, exhausted=exhausted, read=read)]
 
-    def _needed_memory(self, parent: Aggregate, child: DelegatedChild) -> PromptMemory | None:
+    def _needed_memory(self, parent: Aggregate, child: DelegatedChild) -> PromptAdditions | None:
         """Return what reads the memory in the child's prompt; None when there is none in it."""
         memory, definition = self._context.prompt_memory, self._resolve(parent, child)
         if memory is None or not isinstance(definition, AgentDefinition):
@@ -194,7 +195,7 @@ class ChildRunCoordinator:
         return memory if memory.is_needed(definition) else None
 
     async def _read_memory(
-        self, memory: PromptMemory, parent: Aggregate, effect: EnsureChild, plan: Delegation, child: DelegatedChild
+        self, memory: PromptAdditions, parent: Aggregate, effect: EnsureChild, plan: Delegation, child: DelegatedChild
     ) -> DefinitionWithMemory | None:
         """Return the child's definition with the memory in its prompt. Raises ConnectorError."""
         definition = self._resolve(parent, child)

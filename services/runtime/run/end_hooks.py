@@ -12,15 +12,14 @@ without a payload has status and final_text, and the result if the run owes one.
 
 A hook acts for the user of the run: a channel of the scope user needs one, and `_system/*` is closed to it.
 
-Before: run_end_actions.py. After: services/families/channel/operations.py, services/families/memory,
-services/families/callback.
+Before: run_end_actions.py. After: services/families/ports/run_ends.py, services/families/callback.
 """
 
 import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from loomlog.connectors.configuration.trigger_block import CompletionHook
 from loomlog.connectors.crypto.content_encryption import is_token
@@ -30,11 +29,10 @@ from loomlog.connectors.definitions.triggers import read_hook
 from loomlog.connectors.errors import ConnectorError, Permanent
 from loomlog.connectors.mcp.peer import NotSent
 from loomlog.connectors.mcp.tool_list import visible_name
-from loomlog.connectors.protocols import Blobs, ToolResult
+from loomlog.connectors.protocols import Blobs
 from loomlog.schemas.approval_policy import ALLOW, ASK
 from loomlog.schemas.generated.callback_commands import RequestCallback
 from loomlog.schemas.generated.values import CommandEnvelope, ToolCall
-from loomlog.schemas.records import Value
 from loomlog.services.core.approvals.tree_totals import resolve_verdicts
 from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.core.run.interrupts.tree_counts import tree_totals
@@ -42,13 +40,10 @@ from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import Ended
 from loomlog.services.core.run.subagents.children import last_output, root_of
 from loomlog.services.core.run.turns.completion import owes_record
-from loomlog.services.families.channel.api import ChannelPublish
-from loomlog.services.families.channel.caller import ChannelCaller, Origin
-from loomlog.services.families.memory.api import MemorySet
-from loomlog.services.families.memory.author import AGENT, TENANT, TENANT_SCOPE_ID, USER, Author, Scope
+from loomlog.services.families.ports.end_calls import EndCall, ToolCaller
+from loomlog.services.families.ports.run_ends import TRIES_MS, EndedRun, EntryWriter, MessagePublisher
 from loomlog.services.runtime.content.definition_texts import DefinitionTexts
 from loomlog.services.runtime.content.encryption import PLAINTEXT, ContentEncryption
-from loomlog.services.runtime.run.memory_author import author_of_run
 from loomlog.services.runtime.run.run_end_actions import RunEnd, ask_once
 from loomlog.services.runtime.tools.approval_verdicts import ApprovalRules, decide_calls
 from loomlog.services.stream.encryption.subject_keys import ERASED
@@ -58,49 +53,11 @@ TEXT_BYTES_MAX = 32_768
 """Bytes of a final text in a message or an entry, which have 64 KiB."""
 REQUEST_TEXT_BYTES_MAX = 200_000
 """Bytes of a final text in a request (services/families/callback/limits.py BODY_BYTES_MAX)."""
-BACKEND_TRIES_MS = 600_000
-"""How long after the end a memory backend of another installation is tried, whose tenant alone has what it keeps."""
 SCHEDULE_NAME = "schedule_name"
 ERROR_CHARACTERS_MAX = 300
 """Characters of a tool's error that are kept."""
 RESULT = "result"
 _TEMPLATE = re.compile(r"\{\{\s*run\.(final_text|id|result|status)\s*\}\}")
-
-
-class Publisher(Protocol):
-    """Publishes messages (services/families/channel/operations.py)."""
-
-    async def publish(self, asked: ChannelPublish, caller: ChannelCaller) -> Any:
-        """Publish a message. Raises Refused, Unavailable."""
-        ...
-
-
-class Entries(Protocol):
-    """Operations on entries of memory (services/families/memory/backends.py)."""
-
-    async def set(self, asked: MemorySet, author: Author, scope: Scope) -> Any:
-        """Set a key. Raises Refused, Unavailable."""
-        ...
-
-
-class HookCall(Value, frozen=True, kw_only=True):
-    """A call of a tool after the end of a run."""
-
-    tenant: str
-    root_run_id: str
-    idempotency_key: str
-    server: str
-    tool: str
-    user_id: str = ""
-    agent: str = ""
-
-
-class ToolCaller(Protocol):
-    """Calls tools of MCP servers (services/runtime/tools/mcp_tools.py)."""
-
-    async def call(self, call: HookCall, arguments: Any) -> ToolResult:
-        """Return the result. Raises ConnectorError; NotSent when nothing was done."""
-        ...
 
 
 class RunEndHooks:
@@ -109,16 +66,14 @@ class RunEndHooks:
     def __init__(
         self,
         commands: EntityCommands,
-        publisher: Publisher,
-        entries: Entries,
+        publisher: MessagePublisher,
+        entries: EntryWriter,
         blobs: Blobs,
         tools: ToolCaller,
         *,
         encryption: ContentEncryption = PLAINTEXT,
-        is_isolated: Callable[[str, str], bool] = lambda tenant, subject: False,
         clock_ms: Callable[[], int],
     ) -> None:
-        """`is_isolated` tells whether a subject of a tenant is confined to itself."""
         self._commands = commands
         self._publisher = publisher
         self._entries = entries
@@ -126,7 +81,6 @@ class RunEndHooks:
         self._tools = tools
         self._approval_rules = ApprovalRules(DefinitionTexts(blobs))
         self._encryption = encryption
-        self._is_isolated = is_isolated
         self._clock_ms = clock_ms
 
     async def carry_out(self, text: str, end: RunEnd, state: Ended, number: int) -> bool:
@@ -145,11 +99,12 @@ class RunEndHooks:
         except ConnectorError as error:
             raise Unavailable(str(error)) from error
         facts, command_id = state.facts, f"{end.run_id}:end:{number}"
+        run = EndedRun(tenant=end.tenant, facts=facts, command_id=command_id, ended_at_ms=end.ended_at_ms)
         match hook.kind:
             case "channel.publish":
-                await self._publish(hook, value, end, facts, command_id)
+                await self._publish(hook, value, run)
             case "memory.set":
-                await self._set_entry(hook, source, value, end, facts, command_id)
+                await self._set_entry(hook, value, run)
             case "http":
                 if url == ERASED:
                     raise Refused("content_erased", "http: its address is erased")
@@ -200,55 +155,21 @@ class RunEndHooks:
 
     # --- where it goes -----------------------------------------------------------------------------------------------
 
-    async def _publish(
-        self, hook: CompletionHook, value: Mapping[str, Any], end: RunEnd, facts: RunFacts, command_id: str
-    ) -> None:
-        caller = ChannelCaller(
-            tenant=end.tenant,
-            origin=Origin.AGENT,
-            subject=facts.subject,
-            command_id=command_id,
-            issued_at_ms=end.ended_at_ms,
-            user_id=facts.user_id,
-            agent=facts.definition.name,
-            publish=(hook.channel,),
-            subscribe=(),
-            is_isolated=self._is_isolated(end.tenant, facts.subject),
-            publisher=facts.user_id or facts.subject,
-            positions=facts.positions,
-        )
+    async def _publish(self, hook: CompletionHook, value: Mapping[str, Any], run: EndedRun) -> None:
         try:
-            await self._publisher.publish(ChannelPublish(channel=hook.channel, value=value), caller)
+            await self._publisher.publish(run, hook.channel, value)
         except Refused as refused:
             raise Refused(refused.code, f"channel.publish: {refused}") from refused
         except Unavailable as error:
             raise Unavailable(f"channel.publish to {hook.channel}: {error}") from error
 
-    async def _set_entry(
-        self,
-        hook: CompletionHook,
-        source: Mapping[str, str],
-        value: Mapping[str, Any],
-        end: RunEnd,
-        facts: RunFacts,
-        command_id: str,
-    ) -> None:
-        author = author_of_run(
-            end.tenant,
-            facts,
-            command_id,
-            issued_at_ms=end.ended_at_ms,
-            is_isolated=self._is_isolated(end.tenant, facts.subject),
-        )
-        scope = _memory_scope(hook.scope, source, author)
+    async def _set_entry(self, hook: CompletionHook, value: Mapping[str, Any], run: EndedRun) -> None:
         try:
-            await self._entries.set(MemorySet(key=hook.key, value=value), author, scope)
+            # The memory of a schedule is that of its name (reference surfaces 7).
+            await self._entries.set_entry(run, hook.scope, hook.key, value, agent=value.get(SCHEDULE_NAME, ""))
         except Refused as refused:
             raise Refused(refused.code, f"memory.set: {refused}") from refused
         except Unavailable as error:
-            is_elsewhere = author.grants is not None and bool(author.grants.memory_backend)
-            if is_elsewhere and self._clock_ms() > end.ended_at_ms + BACKEND_TRIES_MS:
-                raise Refused("memory_unavailable", f"memory.set: {error}") from error
             raise Unavailable(f"memory.set of {hook.key}: {error}") from error
 
     async def _request(
@@ -280,7 +201,7 @@ class RunEndHooks:
     ) -> None:
         """Call a tool once; again only when nothing was sent, or after a take-over, with the same idempotency key."""
         await self._require_allowed(visible_name(hook.server, hook.tool), arguments, end, facts)
-        context = HookCall(
+        context = EndCall(
             tenant=end.tenant,
             root_run_id=root_of(facts),
             idempotency_key=command_id,
@@ -292,7 +213,7 @@ class RunEndHooks:
         try:
             result = await self._tools.call(context, arguments)
         except NotSent as error:
-            if self._clock_ms() > end.ended_at_ms + BACKEND_TRIES_MS:
+            if self._clock_ms() > end.ended_at_ms + TRIES_MS:
                 raise Refused("capability_unsupported", f"mcp.call of {hook.server}: {error}") from error
             raise Unavailable(f"mcp.call of {hook.server}: {error}") from error
         except ConnectorError as error:
@@ -318,23 +239,6 @@ class RunEndHooks:
         if verdict.outcome != ALLOW:
             reason = f"{verdict.rule}: {verdict.reason}".strip(": ")
             raise Refused("command_refused", f"the rules of the run deny {tool}: {reason}")
-
-
-def _memory_scope(name: str, source: Mapping[str, str], author: Author) -> Scope:
-    """Return the scope that a hook names. Raises Refused."""
-    if author.is_isolated and name != USER:
-        raise Refused(
-            "scope_denied", f"memory.set: scope {name}: the subject of this run is confined to its own memory"
-        )
-    match name:
-        case "agent":
-            # The memory of a schedule is that of its name (reference surfaces 7).
-            return Scope(author.tenant, AGENT, source.get(SCHEDULE_NAME) or author.agent)
-        case "user":
-            if not author.user_id:
-                raise Refused("invalid_scope", "memory.set: scope user: the run has no user_id")
-            return Scope(author.tenant, USER, author.user_id)
-    return Scope(author.tenant, TENANT, TENANT_SCOPE_ID)
 
 
 def _names_in(value: Any) -> set[str]:

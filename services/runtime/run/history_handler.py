@@ -19,9 +19,10 @@ from loomlog.services.core.run.conversation.conversation import build_conversati
 from loomlog.services.core.run.conversation.prompt import effective_segments
 from loomlog.services.core.run.lifecycle.fork import conversation_origin, fork_user_id, is_foreign_event
 from loomlog.services.core.run.run_facts import Pause, RunFacts
+from loomlog.services.families.ports.prompts import PromptRun
 from loomlog.services.runtime.run.context import RunContext
 from loomlog.services.runtime.run.fork_definition import has_same_prompt, resolve_fork_definition, version_in
-from loomlog.services.runtime.run.prompt_memory import PromptRun, user_texts, with_memory
+from loomlog.services.runtime.run.prompt_run import user_texts, with_memory
 from loomlog.services.runtime.run.run_directory import RunDirectory
 from loomlog.services.stream.context import PendingDecision
 from loomlog.services.stream.partition.ended_aggregates import Prefix

@@ -1,12 +1,10 @@
-"""Read models as a runtime uses them: the audit index for the owner of a run partition, and runs to be judged."""
+"""Read models as a runtime uses them: the audit index for the owner of a run partition."""
 
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.storage.postgres import PostgresReader
 from loomlog.projections.audit import AuditRow, find_run, last_run_of_session
 from loomlog.projections.engine.cursors import list_cursors
-from loomlog.projections.run_queries import run_by_id
 from loomlog.projections.tables import EVERY_TENANT
-from loomlog.services.families.definition.evaluations import JudgedRun, judged_run
 from loomlog.services.runtime.run.run_index import EndedRun
 
 
@@ -32,17 +30,6 @@ class ProjectedIndex:
     async def last_run_of_session(self, session_id: str) -> EndedRun | None:
         row = await last_run_of_session(self._reader, EVERY_TENANT, session_id)
         return _ended_run(row) if row is not None else None
-
-
-class ProjectedRuns:
-    """Protocol loomlog.services.families.definition.evaluations.JudgedRuns over the projections."""
-
-    def __init__(self, reader: PostgresReader) -> None:
-        self._reader = reader
-
-    async def find(self, tenant: str, run_id: str) -> JudgedRun | None:
-        row = await run_by_id(self._reader, tenant, run_id)
-        return None if row is None else judged_run(row)
 
 
 def _ended_run(row: AuditRow) -> EndedRun:

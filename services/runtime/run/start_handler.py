@@ -17,11 +17,12 @@ from loomlog.schemas.records import replace
 from loomlog.services.core.run.commands import CommandRefusal, StartCommand
 from loomlog.services.core.run.conversation.conversation import build_conversation
 from loomlog.services.core.run.lifecycle.start import start_refusal
+from loomlog.services.families.ports.prompts import PromptAdditions
 from loomlog.services.runtime.run.context import RunContext
 from loomlog.services.runtime.run.definition_overrides import apply_overrides
 from loomlog.services.runtime.run.history_handler import HistoryHandler
 from loomlog.services.runtime.run.partition_check import check_partition
-from loomlog.services.runtime.run.prompt_memory import PromptMemory, prompt_run, with_memory
+from loomlog.services.runtime.run.prompt_run import prompt_run, with_memory
 from loomlog.services.runtime.run.run_directory import RunDirectory, own_handle, own_session
 from loomlog.services.runtime.run.run_index import EndedRun
 from loomlog.services.runtime.telemetry.tracing import read_traceparent
@@ -78,7 +79,7 @@ class StartHandler:
             await self._read_memory(memory, prepared, partition)
         return prepared
 
-    async def _read_memory(self, memory: PromptMemory, prepared: PendingDecision, partition: Partition) -> None:
+    async def _read_memory(self, memory: PromptAdditions, prepared: PendingDecision, partition: Partition) -> None:
         """Add the memory in its prompt to a start, unless it is a repeated or refused one. Raises ConnectorError."""
         aggregate, order = prepared.aggregate, prepared.command
         if aggregate is None or order is None or aggregate.id in partition.aggregates:

@@ -2,10 +2,10 @@
 
 A tool is looked up, its arguments parsed, its call bounded in time and number, and every outcome becomes a result that
 the model sees: an unknown tool, bad arguments, a timeout, an error from outside. Only cancellation ends a call without
-a result. Hooks (hooks.py) check calls before they are made, and their results; a call without hooks costs only one
-look-up in an empty table.
+a result. Hooks check calls before they are made, and their results; a call without hooks costs only one look-up in an
+empty table.
 
-Before: react requested CallTool. After: decide with ToolCompleted.
+Before: react requested CallTool. After: services/families/ports/tool_hooks.py; decide with ToolCompleted.
 """
 
 import asyncio
@@ -57,7 +57,8 @@ from loomlog.services.core.run.subagents.delegation import Delegation, compose_r
 from loomlog.services.core.run.tools.result_size import OFFSET, result_bytes_max
 from loomlog.services.core.run.tools.unknown_outcome import find_call_of_turn
 from loomlog.services.core.shares import ShareExhausted
-from loomlog.services.families.hook.answers import HookedResult
+from loomlog.services.families.ports.made_volumes import MadeVolumes
+from loomlog.services.families.ports.tool_hooks import HookChain, HookedCall, HookedResult, ToolHooks
 from loomlog.services.runtime.content.encryption import NO_CIPHER, PLAINTEXT, ContentEncryption, NoCipher
 from loomlog.services.runtime.content.payloads import make_storable
 from loomlog.services.runtime.content.run_credentials import NO_CREDENTIALS, NO_VALUES, Credentials
@@ -66,8 +67,7 @@ from loomlog.services.runtime.run.context import MakeResult
 from loomlog.services.runtime.telemetry.tracing import Tracing
 from loomlog.services.runtime.tools.approval_verdicts import HOOK_CHANGED, ApprovalRules, denies_changed_call
 from loomlog.services.runtime.tools.call_order import CallOrder
-from loomlog.services.runtime.tools.hooks import HookChain, HookedCall, HookRunner
-from loomlog.services.runtime.tools.tool_context import MadeVolumes, ToolContextFactory
+from loomlog.services.runtime.tools.tool_context import ToolContextFactory
 from loomlog.services.runtime.tools.tool_result import (
     DENIED,
     ResultLimit,
@@ -110,7 +110,7 @@ class ToolCalls:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         mask: Callable[[str], str] = str,
         encryption: ContentEncryption = PLAINTEXT,
-        hooks: HookRunner | None = None,
+        hooks: ToolHooks | None = None,
         credentials: Credentials = NO_CREDENTIALS,
         mask_results: Callable[[str], str] | None = None,
         callers_choose_hosts: bool = False,
@@ -275,11 +275,9 @@ class ToolCalls:
             )
         acts: Sequence[HookAct] = ()
         chain = self._find_hook_chain(effect, state.facts, tenant)
-        if chain is not None and self._hooks is not None:
+        if chain is not None:
             call = _build_hooked_call(effect, state, tenant, effect_class=effect.effect_class)
-            before = await self._hooks.run_pre_hooks(
-                chain, call, arguments, lambda changed: tool.effect_class(changed).value
-            )
+            before = await chain.run_pre_hooks(call, arguments, lambda changed: tool.effect_class(changed).value)
             acts, asked, arguments = before.acts, arguments, dict(before.input)
             if before.denial is not None:
                 denied = ToolCallResult(result=to_tool_result(before.denial), outcome=DENIED, acts=acts)
@@ -309,7 +307,7 @@ class ToolCalls:
             idle_ttl_s=plan.idle_ttl_s,
             residents_max=plan.residents_max or limits.RESIDENTS_MAX,
             is_sealed=self._encryption.is_enabled,
-            is_looked_at=chain is not None and bool(chain.post),
+            is_looked_at=chain is not None and chain.sees_results,
             hook_acts=self._results.encrypt_acts(acts, cipher),
         )
 
@@ -453,10 +451,10 @@ class ToolCalls:
         They receive the input as the model wrote it: the changes of a pre hook were lost with the attempt.
         """
         chain = self._find_hook_chain(effect, state.facts, tenant)
-        if chain is None or self._hooks is None:
+        if chain is None:
             return result, ()
         call = _build_hooked_call(effect, state, tenant, effect_class="")
-        return await self._hooks.run_post_hooks(chain, call, parse_arguments(effect.input), result)
+        return await chain.run_post_hooks(call, parse_arguments(effect.input), result)
 
     async def _call_traced(self, effect: CallTool, state: AwaitingTools, tenant: str) -> ToolCallResult:
         began = time.monotonic()
@@ -490,12 +488,10 @@ class ToolCalls:
                 earlier_result=lambda call_id: self._load_result(call_id, facts, tenant),
             )
         chain = self._find_hook_chain(effect, facts, tenant)
-        if chain is None or self._hooks is None:
+        if chain is None:
             return await self._call_tool(tool, arguments, context, facts, tenant)
         call = _build_hooked_call(effect, state, tenant, effect_class=effect.effect_class)
-        before = await self._hooks.run_pre_hooks(
-            chain, call, arguments, lambda changed: tool.effect_class(changed).value
-        )
+        before = await chain.run_pre_hooks(call, arguments, lambda changed: tool.effect_class(changed).value)
         denial = await self._rule_denial(effect, state, tenant, arguments, before.input)
         if before.denial is not None:
             returned = ToolCallResult(result=to_tool_result(before.denial), outcome=DENIED)
@@ -530,11 +526,10 @@ class ToolCalls:
         """Return the result of a call as its post hooks leave it. A call that waits has none yet."""
         if returned.result.waiting is not None or returned.result.asking is not None:
             return returned
-        assert self._hooks is not None
         before = HookedResult(
             text=self._results.mask_and_truncate(returned.result.text), is_error=returned.result.is_error
         )
-        left, acts = await self._hooks.run_post_hooks(chain, call, arguments, before)
+        left, acts = await chain.run_post_hooks(call, arguments, before)
         returned.acts = [*returned.acts, *acts]
         if left != before:
             returned.result = replace(returned.result, text=left.text, is_error=left.is_error)

@@ -3,8 +3,8 @@
 Before: tool_calls.py with the facts of a run. After: the tool, and the dial-time filter behind it.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Any
 
 from msgspec import structs
 
@@ -15,22 +15,11 @@ from loomlog.services.core.run.react import CallTool, ReconcileTool
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import idempotency_key
 from loomlog.services.core.run.subagents.children import root_of
+from loomlog.services.families.ports.made_volumes import MadeVolumes
 from loomlog.services.runtime.models.model_calls import Toolset
 from loomlog.services.runtime.tools.allowed_hosts import resolve_caller_hosts
 
 NO_GRANTS: Mapping[str, Any] = {}
-
-
-class MadeVolumes(Protocol):
-    """The volumes that were made at run time (services/families/definition/volume_table.py)."""
-
-    def find(self, tenant: str, name: str) -> VolumeBinding | None:
-        """Return a volume that lasts."""
-        ...
-
-    def of_run(self, tenant: str, root_run: str) -> Sequence[VolumeBinding]:
-        """Return the ephemeral volumes of a tree of runs."""
-        ...
 
 
 class ToolContextFactory:

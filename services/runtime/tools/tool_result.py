@@ -14,7 +14,7 @@ from loomlog.schemas.records import replace
 from loomlog.services.core.run.commands import ToolCompleted
 from loomlog.services.core.run.react import CallTool
 from loomlog.services.core.run.tools.result_size import shorten
-from loomlog.services.families.hook.answers import HookedResult
+from loomlog.services.families.ports.tool_hooks import HookedResult
 from loomlog.services.runtime.content.encryption import NoCipher
 from loomlog.services.runtime.content.payloads import inline_or_blob, make_storable
 from loomlog.services.runtime.content.run_credentials import NO_VALUES

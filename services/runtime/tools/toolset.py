@@ -7,12 +7,13 @@ to the run: `for_principal` returns the toolset that includes them.
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 
+from loomlog.connectors.configuration.mcp_block import TOOL_PREFIX
 from loomlog.connectors.protocols import EffectClass, Reconciler, Tool, ToolSpec
 from loomlog.connectors.tools.registry import build_specs, select_granted
 from loomlog.schemas.client_names import TOOL_NAME_PREFIX as CLIENT_PREFIX
 from loomlog.schemas.client_names import visible_name
+from loomlog.services.families.ports.tenant_tools import TenantTools, ToolsOfTenants
 from loomlog.services.runtime.models.model_calls import Toolset
-from loomlog.services.runtime.tools.mcp_tools import McpTools, TenantTools, is_mcp_name
 from loomlog.services.runtime.tools.tool_calls import parse_arguments
 
 SPECS_CACHE_MAX = 1_000
@@ -38,12 +39,12 @@ class ProcessToolset:
         *,
         client_tools: ClientToolLookup = no_client_tools,
         missing_client_tool: Callable[[str], Tool] | None = None,
-        mcp: McpTools | None = None,
+        tenant_tools: ToolsOfTenants | None = None,
     ) -> None:
         """`missing_client_tool` returns a tool of a client that is not offered now: it only reports on a lost call."""
         self._client_tools = client_tools
         self._missing_client_tool = missing_client_tool
-        self._mcp = mcp
+        self._tenant_tools = tenant_tools
         self._tools = tools
         # Computed once: an isinstance check of a runtime protocol takes 10 microseconds.
         self._reconcilable = frozenset(name for name, tool in tools.items() if isinstance(tool, Reconciler))
@@ -55,13 +56,14 @@ class ProcessToolset:
     def for_principal(self, tenant: str, subject: str) -> Toolset:
         """Return the toolset for a run of that principal."""
         offered = self._client_tools(tenant, subject)
-        mcp = None if self._mcp is None else self._mcp.for_tenant(tenant)
-        return PrincipalToolset(self, offered, mcp) if offered or (mcp is not None and mcp.has_servers) else self
+        of_tenant = None if self._tenant_tools is None else self._tenant_tools.for_tenant(tenant)
+        has_own = of_tenant is not None and of_tenant.has_servers
+        return PrincipalToolset(self, offered, of_tenant) if offered or has_own else self
 
     async def prepare(self, tenant: str, names: tuple[str, ...]) -> None:
         """Ask servers whose tools are granted and not known yet."""
-        if self._mcp is not None:
-            await self._mcp.prepare(tenant, names)
+        if self._tenant_tools is not None:
+            await self._tenant_tools.prepare(tenant, names)
 
     def find(self, name: str) -> Tool | None:
         if self._missing_client_tool is not None and name.startswith(CLIENT_PREFIX):
@@ -92,9 +94,9 @@ class PrincipalToolset:
     its principal offer.
     """
 
-    def __init__(self, common: ProcessToolset, offered: Mapping[str, Tool], mcp: TenantTools | None) -> None:
+    def __init__(self, common: ProcessToolset, offered: Mapping[str, Tool], of_tenant: TenantTools | None) -> None:
         self._offered = offered
-        self._mcp = mcp
+        self._of_tenant = of_tenant
         self._common = common
         self.is_reconcilable = common.is_reconcilable
         self.grants = common.grants
@@ -105,12 +107,12 @@ class PrincipalToolset:
 
     def specs(self, names: tuple[str, ...]) -> tuple[ToolSpec, ...]:
         """Return the common tools first: a prompt cache stays valid when a client connects or leaves."""
-        of_servers = () if self._mcp is None else self._mcp.specs(names)
+        of_servers = () if self._of_tenant is None else self._of_tenant.specs(names)
         return (*self._common.specs(names), *of_servers, *build_specs(self._offered, names))
 
     def find(self, name: str) -> Tool | None:
-        if self._mcp is not None and is_mcp_name(name):
-            return self._mcp.find(name)
+        if self._of_tenant is not None and name.startswith(TOOL_PREFIX):
+            return self._of_tenant.find(name)
         return self._offered.get(name) or self._common.find(name)
 
     def effect_class(self, name: str, input_json: str) -> str:
@@ -119,7 +121,7 @@ class PrincipalToolset:
 
     def shown_lists(self, specs: tuple[ToolSpec, ...]) -> Mapping[str, str]:
         """Return the hashes of the lists of MCP servers that these tools are of, by server."""
-        return NO_LISTS if self._mcp is None else self._mcp.shown_lists(specs)
+        return NO_LISTS if self._of_tenant is None else self._of_tenant.shown_lists(specs)
 
 
 def _effect_class(tool: Tool | None, input_json: str) -> str:

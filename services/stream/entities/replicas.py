@@ -175,9 +175,13 @@ class Replicas:
         for partition, end in ends.items():
             await self._reach(partition, end, timeout_s=timeout_s)
 
+    async def end_offset(self, partition: int) -> int:
+        """Return where a partition ends in the log now. Raises Transient."""
+        return await self._ranges.end_offset(self.topic, partition)
+
     async def caught_up(self, partition: int, *, timeout_s: float) -> None:
         """Wait until everything that is in a partition now is read. Raises Transient on timeout."""
-        await self._reach(partition, await self._ranges.end_offset(self.topic, partition), timeout_s=timeout_s)
+        await self._reach(partition, await self.end_offset(partition), timeout_s=timeout_s)
 
     async def _reach(self, partition: int, end: int, *, timeout_s: float) -> None:
         missing = await self.wait(partition, end - 1, timeout_s=timeout_s) if end else 0

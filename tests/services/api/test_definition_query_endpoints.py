@@ -9,8 +9,8 @@ import pytest_asyncio
 
 from loomlog.connectors.definitions import KINDS
 from loomlog.projections.runs import RunRow
+from loomlog.services.core.definitions import def_id
 from loomlog.services.families.definition.services import DefinitionOptions
-from loomlog.services.families.definition.state import def_id
 from loomlog.services.families.definition.table import file_definition
 from loomlog.services.stream.entities.reads import PositionNotRead
 from tests.services.api.serving import Served, served

@@ -9,6 +9,7 @@ import pytest
 from loomlog.connectors.errors import Permanent
 from loomlog.connectors.kafka import KafkaOptions
 from loomlog.connectors.kafka.memory_log import MemoryLog
+from loomlog.connectors.process import sessions
 from loomlog.projections.acts import ActFilter, SqlActReads, acts_schema
 from loomlog.projections.tables import EVERY_TENANT, InvalidPageToken
 from loomlog.schemas.generated.act_events import ActBegun, ActEnded, ActRefused
@@ -80,7 +81,7 @@ class Stage:
 @pytest.fixture
 async def stage(options, connecting, prefix, monkeypatch, tmp_path):
     monkeypatch.setattr(family_tail, "STANDBY_POLL_S", 0.02)
-    monkeypatch.setattr(family_tail, "RETRY_FIRST_S", 0.01)
+    monkeypatch.setattr(sessions, "FIRST_S", 0.01)
     monkeypatch.setattr(family_tail, "IDLE_COMMIT_S", 0.01)
     stage = Stage(options, connecting, prefix, tmp_path)
     yield stage

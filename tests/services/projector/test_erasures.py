@@ -6,6 +6,7 @@ import pytest
 
 from loomlog.connectors.kafka import KafkaOptions
 from loomlog.connectors.kafka.memory_log import MemoryLog
+from loomlog.connectors.process import sessions
 from loomlog.projections.engine.rebuild import rebuild
 from loomlog.projections.engine.run_projection import RunProjection
 from loomlog.projections.erasures import SqlErasures, erasures_schema
@@ -62,7 +63,7 @@ class Stage:
 @pytest.fixture
 async def stage(options, connecting, prefix, reader, connection, builds, monkeypatch):
     monkeypatch.setattr(family_tail, "STANDBY_POLL_S", 0.02)
-    monkeypatch.setattr(family_tail, "RETRY_FIRST_S", 0.01)
+    monkeypatch.setattr(sessions, "FIRST_S", 0.01)
     monkeypatch.setattr(family_tail, "IDLE_COMMIT_S", 0.01)
     stage = Stage(options, connecting, prefix, reader)
     stage.runs.claim()

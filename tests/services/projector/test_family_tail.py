@@ -7,6 +7,7 @@ from sqlalchemy import BigInteger, Column, MetaData, Table, Text
 
 from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.kafka.memory_log import MemoryLog
+from loomlog.connectors.process import sessions
 from loomlog.connectors.storage.postgres import create_tables
 from loomlog.schemas.generated.counter_events import CounterIncremented
 from loomlog.schemas.generated.entity_events import AggregateEventImported
@@ -104,7 +105,7 @@ class Stage:
 @pytest.fixture
 async def stage(connecting, prefix, monkeypatch):
     monkeypatch.setattr(family_tail, "STANDBY_POLL_S", 0.02)
-    monkeypatch.setattr(family_tail, "RETRY_FIRST_S", 0.01)
+    monkeypatch.setattr(sessions, "FIRST_S", 0.01)
     monkeypatch.setattr(family_tail, "IDLE_COMMIT_S", 0.05)
     stage = Stage(connecting, prefix)
     yield stage

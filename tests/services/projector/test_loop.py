@@ -10,6 +10,7 @@ import pytest
 from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.kafka import KafkaOptions
 from loomlog.connectors.kafka.memory_log import MemoryLog, MemoryTail
+from loomlog.connectors.process import sessions
 from loomlog.connectors.storage.postgres import PostgresOptions
 from loomlog.projections.engine.builds import VERSION, Builds, read_status
 from loomlog.projections.engine.read_models import EntityModel
@@ -98,8 +99,8 @@ class Stage:
 async def stage(options, connecting, prefix, monkeypatch):
     monkeypatch.setattr(loop_module, "STATUS_EVERY_S", 0.03)
     monkeypatch.setattr(loop_module, "STANDBY_POLL_S", 0.02)
-    monkeypatch.setattr(loop_module, "RETRY_FIRST_S", 0.01)
-    monkeypatch.setattr(loop_module, "RETRY_MAX_S", 0.05)
+    monkeypatch.setattr(sessions, "FIRST_S", 0.01)
+    monkeypatch.setattr(sessions, "MAX_S", 0.05)
     stage = Stage(options, connecting, prefix)
     yield stage
     stage.stop.set()

@@ -7,6 +7,7 @@ import pytest
 
 from loomlog.connectors.kafka import KafkaOptions
 from loomlog.connectors.kafka.memory_log import MemoryLog
+from loomlog.connectors.process import sessions
 from loomlog.connectors.storage.postgres import PostgresOptions
 from loomlog.projections.memory_feed.tables import feed_schema
 from loomlog.services.projector import family_tail
@@ -63,7 +64,7 @@ class Stage:
 @pytest.fixture
 async def stage(options, connecting, prefix, monkeypatch):
     monkeypatch.setattr(family_tail, "STANDBY_POLL_S", 0.02)
-    monkeypatch.setattr(family_tail, "RETRY_FIRST_S", 0.01)
+    monkeypatch.setattr(sessions, "FIRST_S", 0.01)
     monkeypatch.setattr(family_tail, "MAINTAIN_EVERY_S", 0.05)
     stage = Stage(options, connecting, prefix)
     yield stage

@@ -10,6 +10,7 @@ from loomlog.connectors.embedders.stub import StubEmbedder
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.kafka import KafkaOptions
 from loomlog.connectors.kafka.memory_log import MemoryLog
+from loomlog.connectors.process import sessions
 from loomlog.projections.memory_index import embedding
 from loomlog.projections.memory_index.reads import Filter, IndexMissing, open_index
 from loomlog.projections.memory_index.tables import index_schema
@@ -89,7 +90,7 @@ class Stage:
 @pytest.fixture
 async def stage(options, connecting, prefix, project_entities, monkeypatch):
     monkeypatch.setattr(family_tail, "STANDBY_POLL_S", 0.02)
-    monkeypatch.setattr(family_tail, "RETRY_FIRST_S", 0.01)
+    monkeypatch.setattr(sessions, "FIRST_S", 0.01)
     monkeypatch.setattr(embedding, "RETRY_FIRST_S", 0.02)
     monkeypatch.setattr(embedding, "REFUSED_REST_S", 0.03)
     monkeypatch.setattr(embedding, "IDLE_S", 0.05)

@@ -21,7 +21,12 @@ from loomlog.schemas.generated.values import AgentDefinition, CommandEnvelope, Q
 from loomlog.schemas.ids import partition_key
 from loomlog.schemas.reader import TermReader
 from loomlog.services.core.run.run_facts import RunFacts
+from loomlog.services.families.budget.reservations import BudgetReservations
 from loomlog.services.families.pause.state import PauseTable
+from loomlog.services.families.ports.compactions import DialogueKeeper
+from loomlog.services.families.ports.made_volumes import MadeVolumes
+from loomlog.services.families.ports.prompts import PromptAdditions
+from loomlog.services.families.ports.tool_hooks import ToolHooks
 from loomlog.services.runtime.admission.queue import AdmissionQueue
 from loomlog.services.runtime.clock import clock_ms
 from loomlog.services.runtime.content.definition_texts import DefinitionTexts
@@ -29,12 +34,10 @@ from loomlog.services.runtime.content.encryption import PLAINTEXT, ContentEncryp
 from loomlog.services.runtime.content.run_credentials import NO_CREDENTIALS, Credentials
 from loomlog.services.runtime.effects import EffectHandlers
 from loomlog.services.runtime.models.availability import AvailabilityTracker
-from loomlog.services.runtime.models.budget_reservation import BudgetReservations
 from loomlog.services.runtime.models.definition_resolver import DefinitionResolver
 from loomlog.services.runtime.models.model_calls import ModelCalls, RuntimeProvider
 from loomlog.services.runtime.models.previews import Previews
 from loomlog.services.runtime.models.summary_calls import SummaryCalls
-from loomlog.services.runtime.run.compaction_memory import CompactionMemory
 from loomlog.services.runtime.run.context import (
     Interruption,
     RunContext,
@@ -43,14 +46,11 @@ from loomlog.services.runtime.run.context import (
     ignore_lease,
 )
 from loomlog.services.runtime.run.family import RunFamily
-from loomlog.services.runtime.run.prompt_memory import PromptMemory
 from loomlog.services.runtime.run.run_end_actions import RunEndActions
 from loomlog.services.runtime.run_host import build_run_host
 from loomlog.services.runtime.telemetry.run_summaries import RunSummaries
 from loomlog.services.runtime.telemetry.tracing import NO_TRACING, Tracing
-from loomlog.services.runtime.tools.hooks import HookRunner
 from loomlog.services.runtime.tools.tool_calls import ToolCalls
-from loomlog.services.runtime.tools.tool_context import MadeVolumes
 from loomlog.services.runtime.tools.toolset import ProcessToolset
 from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.entities.replicas import Replicas
@@ -93,15 +93,15 @@ class SmallRuntime:
         prices: Mapping[tuple[str, str], Price] | None = None,
         held: frozenset[int] | None = None,
         door: AdmissionQueue | None = None,
-        hooks: HookRunner | None = None,
+        hooks: ToolHooks | None = None,
         credentials: Credentials = NO_CREDENTIALS,
         definitions: DefinitionResolver | None = None,
         providers: Mapping[str, RuntimeProvider] | None = None,
         availability: AvailabilityTracker | None = None,
         made_volumes: MadeVolumes | None = None,
         on_run_ended: Callable[[str, RunFacts], None] = ignore_end,
-        prompt_memory: Callable[[DefinitionTexts], PromptMemory] | None = None,
-        compaction_memory: CompactionMemory | None = None,
+        prompt_memory: Callable[[DefinitionTexts], PromptAdditions] | None = None,
+        compaction_memory: DialogueKeeper | None = None,
         wait_results: WaitResults | None = None,
         release_lease: Callable[[QueueRef, str, int], None] = ignore_lease,
         end_actions: Callable[[EndedAggregates], RunEndActions] | None = None,

@@ -23,8 +23,8 @@ from loomlog.schemas.records import replace
 from loomlog.services.core.run.conversation.summary_prompt import SYSTEM
 from loomlog.services.core.run.evolve import evolve
 from loomlog.services.core.run.state import Absent, Parked, State
+from tests.services.families.consolidation.test_compactions import Here, shown
 from tests.services.runtime.fakes import AGENT
-from tests.services.runtime.run.test_compaction_memory import Here, shown
 from tests.services.runtime.small_runtime import RUN, Stage
 
 LONG = "long words " * 40

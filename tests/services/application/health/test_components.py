@@ -3,7 +3,6 @@ from types import SimpleNamespace
 import pytest
 
 from loomlog.redpanda.topics import TopicChange
-from loomlog.services.application.health.check import FAIL, OK, WARN
 from loomlog.services.application.health.components import (
     entity_check,
     insights_check,
@@ -13,6 +12,7 @@ from loomlog.services.application.health.components import (
     unsigned_check,
 )
 from loomlog.services.application.health.entity_status import EntityStatus
+from loomlog.services.core.check import FAIL, OK, WARN
 from tests.services.cli.log.test_projections import PROJECTOR, lag
 
 

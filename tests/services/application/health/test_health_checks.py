@@ -10,8 +10,8 @@ from loomlog.connectors.protocols import ProducerRecord
 from loomlog.redpanda.topics import ExistingTopic, load_topics
 from loomlog.schemas.codec import local_codec
 from loomlog.services.application.health import health_checks as module
-from loomlog.services.application.health.check import FAIL, OFF, OK, WARN, Check
 from loomlog.services.application.log.access import LogAccess
+from loomlog.services.core.check import FAIL, OFF, OK, WARN, Check
 from tests.services.application.log.memory_access import memory_access
 from tests.services.application.log.test_audits import log_with_signatures
 from tests.services.application.log.test_dead_letters import letter

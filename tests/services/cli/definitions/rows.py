@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from loomlog.services.cli.definitions import blame, changes, reads, transfer
 from loomlog.services.cli.main import app
 from loomlog.services.cli.runs import runs
-from loomlog.services.families.definition.state import def_id
+from loomlog.services.core.definitions import def_id
 from tests.services.cli.fake_api import FakeApi, Scripted
 
 PATH = "/v1/_definitions"

@@ -9,12 +9,12 @@ import pytest
 from typer.testing import CliRunner
 
 from loomlog.connectors.errors import Transient
-from loomlog.services.application.health.check import FAIL, OFF, OK, WARN, Check
 from loomlog.services.cli.doctor import checks, doctor
 from loomlog.services.cli.doctor.checks import run_checks
 from loomlog.services.cli.errors import CliError
 from loomlog.services.cli.main import app
 from loomlog.services.cli.stack import home, java
+from loomlog.services.core.check import FAIL, OFF, OK, WARN, Check
 from tests.services.cli.log.test_projections import PROJECTOR, lag
 from tests.services.cli.places import CONFIGURATION, child, configured, settings_in, with_stack
 

@@ -1,7 +1,7 @@
-from loomlog.services.application.health.check import FAIL, OK, WARN
 from loomlog.services.cli.doctor import entity_checks
 from loomlog.services.cli.doctor.entity_checks import check_entities, recovery_checks
 from loomlog.services.cli.errors import Unreachable
+from loomlog.services.core.check import FAIL, OK, WARN
 from tests.services.cli.places import settings_in
 from tests.services.runtime.telemetry.test_exposition import exposition_of
 from tests.services.stream.entities.world import EntityWorld

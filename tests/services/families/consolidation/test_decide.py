@@ -23,8 +23,8 @@ from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.records import replace
 from loomlog.services.core.families import TIMER_FIRED, At
+from loomlog.services.core.system_agents import CONSOLIDATOR
 from loomlog.services.families.consolidation import FAMILY, limits
-from loomlog.services.families.consolidation.decide import CONSOLIDATOR
 from loomlog.services.families.consolidation.state import (
     Target,
     initial,

@@ -16,7 +16,7 @@ from loomlog.schemas.generated.definition_commands import (
     SubmitJudgement,
 )
 from loomlog.schemas.generated.values import CommandEnvelope, DefinitionChange
-from loomlog.services.families.definition.state import def_id
+from loomlog.services.core.definitions import def_id
 
 
 def agent(prompt: str, **fields: Any) -> dict[str, Any]:

@@ -12,23 +12,30 @@ from loomlog.services.core.operation_input import parse_operation
 from loomlog.services.core.operations import Answer, AnyOperation, Call, OperationCaller, Origin
 from loomlog.services.families.definition.api import OPERATIONS, TOOLS
 from loomlog.services.families.definition.author import Author
-from loomlog.services.families.definition.services import DefinitionOptions, RunSources, open_family
+from loomlog.services.families.definition.services import DefinitionOptions, open_family
 from loomlog.services.families.opening import FamilyContext
 from loomlog.services.families.operation import plaintext
+from loomlog.services.families.ports.run_sources import RunSources
 from loomlog.services.runtime.tools.operation_tools import IsIsolated, OperationTool, build_operation_tools
 from tests.services.entities import NOW_MS
 
 
-class NoRuns:
-    async def find(self, tenant: str, run_id: str) -> None:
-        return None
+async def find_no_run(tenant: str, run_id: str) -> None:
+    return None
 
 
 class Opened:
     """The family over replicas and entities of a test."""
 
     def __init__(
-        self, replicas: Any, commands: Any, reads: Any, *, runs: Any = None, ranges: Any = None, **options: Any
+        self,
+        replicas: Any,
+        commands: Any,
+        reads: Any,
+        *,
+        find_run: Any = find_no_run,
+        ranges: Any = None,
+        **options: Any,
     ) -> None:
         self.context = FamilyContext(
             parts=cast(Any, SimpleNamespace(replicas=replicas)),
@@ -39,7 +46,7 @@ class Opened:
             decrypt=options.pop("decrypt", plaintext),
             clock_ms=lambda: NOW_MS,
         )
-        sources = RunSources(runs=runs or NoRuns(), ranges=ranges, events_topic="loom.run.events")
+        sources = RunSources(find=find_run, ranges=ranges, events_topic="loom.run.events")
         self.context.provide(sources, DefinitionOptions(**options))
         self.handlers = open_family(self.context).handlers
 

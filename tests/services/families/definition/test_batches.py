@@ -24,6 +24,7 @@ from loomlog.schemas.generated.definition_events import ApplyBegan, DefPromoted,
 from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.generated.values import CommandEnvelope, DefinitionChange
 from loomlog.schemas.position import Position
+from loomlog.services.core.definitions import def_id
 from loomlog.services.core.families import At
 from loomlog.services.core.operations import Answer
 from loomlog.services.core.refusals import Refused, Unavailable
@@ -34,7 +35,7 @@ from loomlog.services.families.definition.decide import decide
 from loomlog.services.families.definition.kind_api import APPLY
 from loomlog.services.families.definition.operations import DefinitionOperations
 from loomlog.services.families.definition.query_api import LIST_PAST
-from loomlog.services.families.definition.state import Line, def_id, evolve, line_id
+from loomlog.services.families.definition.state import Line, evolve, line_id
 from loomlog.services.families.definition.table import DefinitionTable, file_definition
 from tests.services.families.contract import loop_checks
 from tests.services.families.contract.cases import CASES, Case

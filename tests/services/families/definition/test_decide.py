@@ -16,10 +16,11 @@ from loomlog.schemas.generated.definition_commands import (
 from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.generated.values import BlobRef, CommandEnvelope
 from loomlog.schemas.records import replace
+from loomlog.services.core.definitions import def_id
 from loomlog.services.core.families import TIMER_FIRED, At
 from loomlog.services.families.definition import limits
 from loomlog.services.families.definition.decide import decide, next_timer_ms
-from loomlog.services.families.definition.state import Line, def_id, evolve
+from loomlog.services.families.definition.state import Line, evolve
 from tests.services.families.definition.examples import agent
 
 ENVELOPE = CommandEnvelope(command_id="c1", tenant="acme", subject="ada")

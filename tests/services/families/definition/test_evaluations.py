@@ -8,23 +8,23 @@ from typing import Any, cast
 import pytest
 
 from loomlog.connectors.definitions import KINDS, canonical_json
+from loomlog.connectors.protocols import DefinitionsView
+from loomlog.projections.runs import RunRow
 from loomlog.schemas.generated.definition_commands import DefineVersion, ForkVersion, SubmitJudgement
 from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.generated.values import CommandEnvelope
-from loomlog.schemas.records import replace as with_fields
+from loomlog.services.core.definitions import def_id, static_def_id
 from loomlog.services.core.families import aggregate_id
 from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.families.definition import FAMILY
 from loomlog.services.families.definition.author import Author
-from loomlog.services.families.definition.evaluations import JudgedRun
-from loomlog.services.families.definition.state import def_id, line_id, static_def_id
+from loomlog.services.families.definition.state import line_id
 from loomlog.services.families.definition.table import DefinitionTable, file_definition
-from loomlog.services.families.definition.views import RunDefinitions
 from tests.services.entities import NOW_MS, TOPIC, UNANSWERED, MemoryEntities
 from tests.services.families.definition.opened import Opened, fields_of
 
 TOKEN = "0" * 26
-RUN = JudgedRun(
+RUN = RunRow(*[""] * len(RunRow._fields))._replace(
     run_id=f"r_{TOKEN}", tenant="acme", agent="helper", agent_id="a_judged", user_id="ada", parent_run_id="r_up",
     parent_agent_id="a_up",
 )  # fmt: skip
@@ -77,20 +77,20 @@ class Here:
             self.replicas,
             self.entities,
             self.entities,
-            runs=self,
+            find_run=self.find,
             files={("agent", "filed"): FILED},
             run_wait_s=0.1,
             **options,
         )
         self.table: DefinitionTable = self.opened.get(DefinitionTable)
 
-    async def find(self, tenant: str, run_id: str) -> JudgedRun | None:
+    async def find(self, tenant: str, run_id: str) -> RunRow | None:
         self.looked_up += 1
         run = self.runs.get(run_id)
         return run if run is not None and run.tenant == tenant else None
 
-    def run(self, number: int, **fields: Any) -> JudgedRun:
-        run = with_fields(RUN, run_id=f"r_{TOKEN}-{number}", **fields)
+    def run(self, number: int, **fields: Any) -> RunRow:
+        run = RUN._replace(run_id=f"r_{TOKEN}-{number}", **fields)
         self.runs[run.run_id] = run
         return run
 
@@ -191,7 +191,7 @@ async def test_texts_are_decrypted_and_an_erased_judgement_is_shown_as_it_reads(
 
 async def test_a_run_of_a_version_is_judged_in_its_line(here: Here) -> None:
     made = await here.define("one")
-    run = here.run(1, def_id=made, version=1)
+    run = here.run(1, def_id=made, def_version=1)
     assert (await here.submit(0.25, run_id=run.run_id))["def_id"] == made
     line = here.replicas.state(aggregate_id("definition", "acme", "agent/helper"))
     assert (line.versions[0].sums.count, line.versions[0].sums.total, line.static_sums.count) == (1, 0.25, 0)
@@ -209,7 +209,7 @@ async def test_a_run_of_a_file_has_the_id_of_the_file_or_one_from_its_own_hash(h
 
 async def test_a_judgement_of_a_shared_definition_stays_with_the_tenant(here: Here) -> None:
     shared = await here.define("shared", tenant="")
-    run = here.run(1, def_id=shared, version=1)
+    run = here.run(1, def_id=shared, def_version=1)
     assert (await here.submit(run_id=run.run_id))["def_id"] == shared
     assert here.replicas.state(aggregate_id("definition", "", "agent/helper")).versions[0].sums.count == 0
     assert (await here.do("aggregate", def_id=shared))["count"] == 1
@@ -218,7 +218,7 @@ async def test_a_judgement_of_a_shared_definition_stays_with_the_tenant(here: He
 
 async def test_a_version_that_is_not_of_this_installation_can_be_judged(here: Here) -> None:
     elsewhere = def_id("acme", "agent", "helper", 9)
-    run = here.run(1, def_id=elsewhere, version=9)
+    run = here.run(1, def_id=elsewhere, def_version=9)
     assert (await here.submit(run_id=run.run_id))["def_id"] == elsewhere
     assert here.replicas.state(aggregate_id("definition", "acme", "agent/helper")).static_sums.count == 1
 
@@ -228,7 +228,7 @@ async def test_a_run_of_another_tenant_is_unknown(here: Here) -> None:
 
 
 async def test_a_run_that_becomes_known_is_waited_for_and_other_texts_are_not(here: Here) -> None:
-    late = with_fields(RUN, run_id="r_" + "1" * 26)
+    late = RUN._replace(run_id="r_" + "1" * 26)
     asyncio.get_running_loop().call_later(0.03, here.runs.__setitem__, late.run_id, late)
     assert (await here.submit(run_id=late.run_id))["run_id"] == late.run_id
     assert here.looked_up > 1
@@ -256,7 +256,7 @@ async def test_each_role_is_derived_and_needs_its_scope(
     here: Here, scope: str, role: str, judge: dict[str, Any], own: dict[str, Any]
 ) -> None:
     place: dict[str, Any] = {"parent_run_id": "", "parent_agent_id": ""} | own
-    here.runs["r_judge"] = with_fields(RUN, run_id="r_judge", agent_id="a_judge", **place)
+    here.runs["r_judge"] = RUN._replace(run_id="r_judge", agent_id="a_judge", **place)
     assert (await here.submit(author=granted(scope, **judge)))["emitter_role"] == role
     assert (await here.submit(author=granted("submit_any", **judge)))["emitter_role"] == role
     others = {"submit_self", "submit_descendants", "submit_siblings", "read_any"} - {scope}
@@ -267,7 +267,7 @@ async def test_each_role_is_derived_and_needs_its_scope(
 
 async def test_two_roots_are_no_siblings(here: Here) -> None:
     root = here.run(1, parent_run_id="", parent_agent_id="")
-    here.runs["r_judge"] = with_fields(root, run_id="r_judge", agent_id="a_judge")
+    here.runs["r_judge"] = root._replace(run_id="r_judge", agent_id="a_judge")
     assert (await here.submit(author=granted("submit_any"), run_id=root.run_id))["emitter_role"] == "unrelated"
 
 
@@ -410,7 +410,7 @@ async def test_a_lineage_has_the_judgements_of_all_ancestors(here: Here) -> None
     second = await here.define("two", parent=first)
     third = await here.define("three", parent=second)
     for number, (judged, version) in enumerate(((first, 1), (second, 1), (third, 2))):
-        run = here.run(number, def_id=judged, version=version)
+        run = here.run(number, def_id=judged, def_version=version)
         await here.submit(number, run_id=run.run_id)
     assert (await here.do("aggregate", def_id=third))["count"] == 1
     whole = await here.do("aggregate", def_id=third, include_lineage=True)
@@ -439,9 +439,9 @@ async def test_a_lineage_that_began_with_a_file_has_the_judgements_of_the_file(h
 
 
 async def test_the_context_tool_has_the_sums_of_versions_of_its_tenant_and_of_files(here: Here) -> None:
-    view = here.opened.get(RunDefinitions)
+    view = here.opened.get(DefinitionsView)
     made = await here.define("one")
-    await here.submit(run_id=here.run(1, def_id=made, version=1).run_id)
+    await here.submit(run_id=here.run(1, def_id=made, def_version=1).run_id)
     position = f"{TOPIC}/1:1"
     sums = await view.evaluations("acme", made, False, [position])
     assert sums is not None

@@ -10,10 +10,10 @@ import pytest_asyncio
 
 from loomlog.connectors.definitions import KINDS
 from loomlog.connectors.storage.blobs import MemoryBlobs
-from loomlog.services.application.health.check import OK, WARN
-from loomlog.services.application.health.components import observed_files_check
+from loomlog.services.core.check import OK, WARN
 from loomlog.services.core.refusals import Unavailable
 from loomlog.services.families.definition import FAMILY, observation
+from loomlog.services.families.definition.file_checks import check_files
 from loomlog.services.families.definition.limits import OBSERVED_AGAIN_MS, OBSERVED_FOR_MS
 from loomlog.services.families.definition.observation import FileObserver
 from loomlog.services.families.definition.state import StaticContent
@@ -145,13 +145,13 @@ async def test_doctor_names_what_differs(here: Processes) -> None:
     one, other = await here.start("one", a="x"), await here.start("two", a="y")
     await here.observe(one)
     replicas = one._table._replicas
-    assert observed_files_check(replicas, now_ms=here.world.now).state == OK
+    assert check_files(replicas, here.world.now).state == OK
     await here.observe(other)
-    check = observed_files_check(replicas, now_ms=here.world.now)
+    check = check_files(replicas, here.world.now)
     assert check.state == WARN
     assert "agent a: one has" in (check.remedy or "")
     assert "two has" in (check.remedy or "")
-    assert observed_files_check(replicas, now_ms=here.world.now + OBSERVED_FOR_MS + 1).state == OK
+    assert check_files(replicas, here.world.now + OBSERVED_FOR_MS + 1).state == OK
 
 
 def test_a_process_keeps_its_name() -> None:

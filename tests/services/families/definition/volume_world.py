@@ -11,9 +11,12 @@ from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.services.core.families import aggregate_id
 from loomlog.services.core.refusals import Refused
 from loomlog.services.families.definition.author import Author
+from loomlog.services.families.definition.operations import DefinitionOperations
 from loomlog.services.families.definition.state import VOLUME, line_id
 from loomlog.services.families.definition.table import DefinitionTable, FileDefinition, file_definition
+from loomlog.services.families.definition.volume_table import VolumeTable
 from loomlog.services.families.definition.volumes import VolumeOperations
+from loomlog.services.families.ports.made_volumes import MadeVolumes
 from loomlog.services.stream.entities.answers import Answer
 from tests.services.entities import NOW_MS, TOPIC, MemoryEntities
 from tests.services.families.definition.opened import Opened, fields_of
@@ -66,8 +69,8 @@ class Process:
         }
         self.opened = Opened(self.replicas, self, entities, files=files)
         self.definitions: DefinitionTable = self.opened.get(DefinitionTable)
-        self.operations: VolumeOperations = self.opened.get(VolumeOperations)
-        self.table = self.operations.volumes
+        self.table: VolumeTable = self.opened.get(MadeVolumes)
+        self.operations = VolumeOperations(self.opened.get(DefinitionOperations), self.table)
         self.entities = entities
         self.number = 0
 

@@ -15,6 +15,7 @@ from loomlog.services.core.operations import Answer
 from loomlog.services.core.refusals import Refused
 from loomlog.services.families.hook import limits
 from loomlog.services.families.hook.api import LIST, REGISTER, REMOVE, Hook, HookCreated
+from loomlog.services.families.hook.services import HookOptions
 from tests.services.application.entity_owner import event_at
 from tests.services.application.owner import NOW_MS
 from tests.services.application.performing import perform
@@ -170,7 +171,7 @@ async def test_a_tenant_has_only_so_many_and_may_still_replace_one(monkeypatch: 
 
 
 async def test_whoever_registers_is_told_what_callbacks_are_signed_with() -> None:
-    async with world(installation_key=KEY) as made:
+    async with world(family_options=[HookOptions(secret=KEY)]) as made:
         secret = (await registered(made)).value.signing_secret
         assert secret == callback_secrets(KEY, "acme", "ops", "guard")[0]
         everything = [record.value or b"" for records in made.log.records.values() for record in records]

@@ -406,7 +406,7 @@ class MadeVolumes:
     def has_volumes(self, tenant: str) -> bool:
         return bool(self.modes)
 
-    def resolve(self, kind: str, tenant: str, name: str) -> None:
+    def find(self, agent: str, tenant: str, def_id: str) -> None:
         return None
 
     def volume(self, tenant: str, name: str) -> VolumeBinding | None:

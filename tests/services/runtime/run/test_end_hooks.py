@@ -22,9 +22,13 @@ from loomlog.services.core.run.state import Ended
 from loomlog.services.families.callback import FAMILY
 from loomlog.services.families.channel.api import ChannelPublish
 from loomlog.services.families.channel.caller import ChannelCaller, Origin
+from loomlog.services.families.channel.run_messages import RunMessages
 from loomlog.services.families.memory.api import MemorySet
 from loomlog.services.families.memory.author import Author, Scope
-from loomlog.services.runtime.run.end_hooks import BACKEND_TRIES_MS, TEXT_BYTES_MAX, HookCall, RunEndHooks
+from loomlog.services.families.memory.run_entries import RunEntries
+from loomlog.services.families.ports.end_calls import EndCall
+from loomlog.services.families.ports.run_ends import TRIES_MS
+from loomlog.services.runtime.run.end_hooks import TEXT_BYTES_MAX, RunEndHooks
 from loomlog.services.runtime.run.run_end_actions import RunEnd
 from tests.services.core.run.given import begun
 from tests.services.entities import NOW_MS, UNANSWERED, MemoryEntities
@@ -41,25 +45,27 @@ class Here:
         self.published: list[tuple[Mapping[str, Any], ChannelCaller]] = []
         self.entries: list[tuple[MemorySet, Author, Scope]] = []
         self.error: Exception | None = None
-        self.calls: list[tuple[HookCall, Any]] = []
+        self.calls: list[tuple[EndCall, Any]] = []
         self.result = ToolResult(text="noted")
         self.blobs = MemoryBlobs()
         self.isolated: set[str] = set()
         self.now_ms = NOW_MS
         self.hooks = RunEndHooks(
             self.commands,
-            self,
-            self,
+            RunMessages(self, self.is_isolated),
+            RunEntries(self, self.is_isolated, lambda: self.now_ms),
             self.blobs,
             self,
-            is_isolated=lambda tenant, subject: subject in self.isolated,
             clock_ms=lambda: self.now_ms,
         )
         facts = begun().live.facts
         messages = (*facts.messages, Message(role="assistant", blocks=(TextBlock(text="the answer"),)))
         self.facts = replace(facts, run_id="r_1", agent_id="a_1", subject="app", user_id="ada", messages=messages)
 
-    async def call(self, call: HookCall, arguments: Any) -> ToolResult:
+    def is_isolated(self, tenant: str, subject: str) -> bool:
+        return subject in self.isolated
+
+    async def call(self, call: EndCall, arguments: Any) -> ToolResult:
         self.calls.append((call, arguments))
         if self.error is not None:
             raise self.error
@@ -311,7 +317,7 @@ async def test_the_memory_of_another_installation_is_not_tried_for_ever(here: He
     here.error = Unavailable("the peer is down")
     with pytest.raises(Unavailable):
         await here.carry_out(remember())
-    here.now_ms += BACKEND_TRIES_MS
+    here.now_ms += TRIES_MS
     with pytest.raises(Refused, match="the peer is down"):
         await here.carry_out(remember())
 

@@ -24,9 +24,9 @@ from loomlog.schemas.reader import TermReader
 from loomlog.services.core.run.conversation.conversation import build_conversation
 from loomlog.services.core.run.evolve import evolve
 from loomlog.services.core.run.state import Absent
+from loomlog.services.families.hook.runner import HookRunner
 from loomlog.services.families.hook.state import Hook, HookTable, with_hook
 from loomlog.services.runtime.clock import clock_ms
-from loomlog.services.runtime.tools.hooks import HookRunner
 from tests.connectors.tools.web_server import Server, page, running
 from tests.services.runtime.small_runtime import RUN, TOPICS, Stage
 

@@ -20,8 +20,8 @@ from loomlog.schemas.records import replace
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.families.definition import FAMILY
 from loomlog.services.families.definition.author import Author
+from loomlog.services.families.definition.ephemeral_volumes import EphemeralVolumes
 from loomlog.services.runtime.run.run_index import EndedRun
-from loomlog.services.runtime.tools.ephemeral_volumes import EphemeralVolumes
 from tests.services.core.run.given import DEFINITION, at_tools, begun
 from tests.services.entities import NOW_MS, MemoryEntities
 from tests.services.families.definition.volume_world import Process, of_run
@@ -65,7 +65,7 @@ class Here(Process):
     def __init__(self, pool: Path) -> None:
         super().__init__(MemoryEntities(FAMILY), pool)
         self.index = Index()
-        self.ends = EphemeralVolumes(self.operations, self.index, clock_ms=lambda: NOW_MS, interval_s=0.01)
+        self.ends = EphemeralVolumes(self.operations, self.index.find_run, clock_ms=lambda: NOW_MS, interval_s=0.01)
 
     @asynccontextmanager
     async def removing(self, *, active: bool = False) -> AsyncIterator[None]:

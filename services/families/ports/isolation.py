@@ -1,0 +1,12 @@
+"""Which subjects are confined to what is their own.
+
+Before: services/runtime/main.py provides it. After: services.py of the families that act for runs by themselves.
+"""
+
+from typing import Protocol
+
+
+class Isolation(Protocol):
+    """Tells whether a subject of a tenant is confined to its own memory and channels."""
+
+    def __call__(self, tenant: str, subject: str, /) -> bool: ...
