@@ -71,15 +71,15 @@ from loomlog.services.application.admin.erasure_receipts import ErasureReceipts
 from loomlog.services.application.admin.probes import ProviderProbes
 from loomlog.services.application.admin.repair import AggregateRepair
 from loomlog.services.application.authentication import Authenticator
-from loomlog.services.application.channel_streams import ChannelStreams
 from loomlog.services.application.clients.connections import ClientConnections, ClientLimits
 from loomlog.services.application.command_publisher import CommandPublisher
 from loomlog.services.application.content import ContentAccess
 from loomlog.services.application.definition_runs import DefinitionRuns
 from loomlog.services.application.dispatch import Dispatch
-from loomlog.services.application.errors import key_reused
+from loomlog.services.application.errors import key_reused, run_refusing
 from loomlog.services.application.event_webhooks import EventWebhooks
 from loomlog.services.application.health.health_checks import EntityTables, HealthChecks
+from loomlog.services.application.ingress import append_delivery, publish_ingress
 from loomlog.services.application.log.access import LogAccess
 from loomlog.services.application.log.audits import AuditVerifications
 from loomlog.services.application.log.browser import LogBrowser
@@ -103,19 +103,20 @@ from loomlog.services.application.runs.compactions import SessionCompactions
 from loomlog.services.application.runs.control import RunControl
 from loomlog.services.application.runs.forks import Forks
 from loomlog.services.application.runs.interrupts import InterruptActions
+from loomlog.services.application.runs.run_watch import HubRunWatch
 from loomlog.services.application.runs.start import RunStarts
 from loomlog.services.application.streaming.event_hub import EventHub
+from loomlog.services.application.streaming.family_streams import FamilyStream, FamilyStreams
 from loomlog.services.application.streaming.run_feed import RunFeed
 from loomlog.services.application.streaming.run_states import RunStates
 from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.application.transfer.imports import RunImports
 from loomlog.services.application.transfer.restore import StateRestore
 from loomlog.services.application.transfer.state_files import Backups
-from loomlog.services.application.webhooks import Webhooks, append_delivery, run_until_cancelled
 from loomlog.services.core.access.decide import Caller, RunIdentity
+from loomlog.services.core.endpoints import Endpoint
 from loomlog.services.core.families import Family
 from loomlog.services.core.mcp_logins import McpLogins
-from loomlog.services.families.channel.services import ChannelServices
 from loomlog.services.families.installation import InstallationCommands
 from loomlog.services.families.opening import FamilyContext, open_families
 from loomlog.services.families.ports.callers import CallerDirectory
@@ -123,9 +124,11 @@ from loomlog.services.families.ports.command_ids import CommandIds
 from loomlog.services.families.ports.content_erasure import counts_of_clients
 from loomlog.services.families.ports.credential_erasure import CredentialErasure
 from loomlog.services.families.ports.embedder_state import EmbedderState
+from loomlog.services.families.ports.ingress import IngressLog
 from loomlog.services.families.ports.publishing import PublishRights
 from loomlog.services.families.ports.quotas import CallerQuotas
 from loomlog.services.families.ports.recorded_spending import RecordedSpending
+from loomlog.services.families.ports.requests import AsOperation, EndpointAnswer, EndpointRequest
 from loomlog.services.families.ports.row_erasure import RowErasure
 from loomlog.services.families.ports.run_blame import RunBlame
 from loomlog.services.families.ports.run_reads import RunReads
@@ -135,7 +138,6 @@ from loomlog.services.families.ports.spending_limits import SpendingLimits
 from loomlog.services.families.ports.users import UserSources
 from loomlog.services.families.ports.wide_pauses import StatedPauses
 from loomlog.services.families.registry import all_families
-from loomlog.services.families.webhook.ingress import IngressLog, WebhookServices
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
 from loomlog.services.stream.entities.absence import AbsenceCheck
 from loomlog.services.stream.entities.answers import EntityCommands
@@ -338,6 +340,9 @@ class Application:
             append=partial(append_delivery, self.ingress_publisher),
             ranges=ranges,
             read_positions=lambda tenant, agent: self._positions_of_start(tenant, agent, ""),
+            runs=HubRunWatch(sources),
+            secret=installation_key,
+            new_token=repeatable(new_token, "webhook"),
         )
         runs = RunSources(find=projection.run, ranges=ranges, events_topic=topics.events)
         context.provide(*family_options, absence, runs, ingress, commands)
@@ -359,22 +364,8 @@ class Application:
         self.runnable_agents = context.get(RunnableAgents)
         self._publish_rights = context.get(PublishRights)
         self.mcp_logins = context.get(McpLogins)
-        channels = context.get(ChannelServices)
-        self.channel_streams = ChannelStreams(channels.operations, keepalive_s=keepalive_s)
-        self.webhooks = Webhooks(
-            context.get(WebhookServices),
-            ingress,
-            entity_commands,
-            sources,
-            replicas=entities.replicas,
-            channel_replicas=entities.of("channel:").replicas,
-            declarations=channels.declarations,
-            channel_value_bytes=channels.operations.limits.value_bytes_max,
-            secret=installation_key,
-            secrets=secrets,
-            clock_ms=clock_ms,
-            new_token=repeatable(new_token, "webhook"),
-        )
+        self.endpoints = {one: handler for each in self._families for one, handler in each.endpoints.items()}
+        self.family_streams = FamilyStreams(keepalive_s=keepalive_s)
         self.backups = Backups(
             sources,
             ranges,
@@ -554,13 +545,20 @@ class Application:
         for services in self._families:
             await services.admit_run(caller, who, agent)
 
+    async def open_stream(self, endpoint: Endpoint, request: EndpointRequest) -> FamilyStream:
+        """Open the stream of an endpoint that answers with one. Raises Refused."""
+        code = endpoint.unavailable_code
+        source = await run_refusing(self.endpoints[endpoint](request), unavailable_code=code)
+        assert not isinstance(source, EndpointAnswer | AsOperation), "the declaration says that it is a stream"
+        return self.family_streams.open(source, unavailable_code=code)
+
     def end_streams(self) -> None:
         """End the streams of all clients, because the process is shutting down; they reconnect to another."""
         self.hub.stop()
         self.memory_changes.stop()
         if self._audits is not None:
             self._audits.stop()
-        self.channel_streams.stop()
+        self.family_streams.stop()
 
     async def run(self, events: LogTail, previews: LogTail, *background_tasks: Callable[[], Awaitable[None]]) -> None:
         """Publish and read until cancelled, together with `background_tasks`."""
@@ -570,7 +568,7 @@ class Application:
                 group.create_task(self.hub.run(events, previews), name="hub")
                 group.create_task(self.memory_changes.run(), name="memory changes")
                 group.create_task(self.acts.run(), name="acts")
-                group.create_task(run_until_cancelled(self.ingress_publisher, self.webhooks), name="webhooks")
+                group.create_task(publish_ingress(self.ingress_publisher), name="deliveries")
                 if self._event_webhooks is not None:
                     group.create_task(self._event_webhooks.run(), name="event webhooks")
                 for opened in self._families:
