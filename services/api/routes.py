@@ -17,7 +17,6 @@ from loomlog.services.api.data_routes import DATA_ROUTES
 from loomlog.services.api.endpoint_routes import endpoint_routes
 from loomlog.services.api.history_routes import HISTORY_ROUTES
 from loomlog.services.api.mcp.routes import MCP_ROUTES
-from loomlog.services.api.memory_feed_routes import MEMORY_FEED_ROUTES
 from loomlog.services.api.operation_routes import operation_routes
 from loomlog.services.api.operator_routes import OPERATOR_ROUTES
 from loomlog.services.api.route import Route
@@ -32,7 +31,6 @@ ROUTES: tuple[Route, ...] = (
     *OPERATOR_ROUTES,
     *CLIENT_ROUTES,
     *DATA_ROUTES,
-    *MEMORY_FEED_ROUTES,
     *endpoint_routes(all_endpoints()),
     *operation_routes(product_operations()),
     *MCP_ROUTES,

@@ -15,7 +15,6 @@ running next to its transport. Every transport identifies the caller with `gate`
     reads     run, agent, runs, transcript, stream
     run_states follow
     run_feed  read, follow            (what happens to runs, from any cursor)
-    memory_changes follow            (where memory has changed)
     audit     events, record
     partitions list                  (owners and take-overs)
     log       topics, records        (of all topics, for administrators)
@@ -86,7 +85,6 @@ from loomlog.services.application.log.browser import LogBrowser
 from loomlog.services.application.log.dead_letters import DeadLetters, OpenLetters
 from loomlog.services.application.log.projection_problems import ProjectionProblems
 from loomlog.services.application.log.verifier import LogSources, LogVerifier
-from loomlog.services.application.memory_changes import ChangeFeed, MemoryChanges
 from loomlog.services.application.operations import product_operations
 from loomlog.services.application.operations.handlers import application_handlers
 from loomlog.services.application.queries.audit_log import AuditLog
@@ -120,10 +118,10 @@ from loomlog.services.core.mcp_logins import McpLogins
 from loomlog.services.families.installation import InstallationCommands
 from loomlog.services.families.opening import FamilyContext, open_families
 from loomlog.services.families.ports.callers import CallerDirectory
+from loomlog.services.families.ports.change_feed import ChangeFeed
 from loomlog.services.families.ports.command_ids import CommandIds
 from loomlog.services.families.ports.content_erasure import counts_of_clients
 from loomlog.services.families.ports.credential_erasure import CredentialErasure
-from loomlog.services.families.ports.embedder_state import EmbedderState
 from loomlog.services.families.ports.ingress import IngressLog
 from loomlog.services.families.ports.publishing import PublishRights
 from loomlog.services.families.ports.quotas import CallerQuotas
@@ -348,6 +346,8 @@ class Application:
         context.provide(*family_options, absence, runs, ingress, commands)
         context.provide(*(one for one in (act_reads, erasures) if one is not None))
         context.provide_as(RunReads, projection)
+        if change_feed is not None:
+            context.provide_as(ChangeFeed, change_feed)
         context.provide_as(RecordedSpending, self.usage)
         context.provide(
             CommandIds(
@@ -388,7 +388,6 @@ class Application:
             ranges=ranges,
         )
         self.run_states = RunStates(sources)
-        self.memory_changes = MemoryChanges(change_feed, embedder=context.get(EmbedderState), keepalive_s=keepalive_s)
         self.interrupts = InterruptActions(sources, self.queries, self.control)
         self.compactions = SessionCompactions(
             self.runs,
@@ -555,7 +554,6 @@ class Application:
     def end_streams(self) -> None:
         """End the streams of all clients, because the process is shutting down; they reconnect to another."""
         self.hub.stop()
-        self.memory_changes.stop()
         if self._audits is not None:
             self._audits.stop()
         self.family_streams.stop()
@@ -566,7 +564,6 @@ class Application:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.publisher.run(), name="publisher")
                 group.create_task(self.hub.run(events, previews), name="hub")
-                group.create_task(self.memory_changes.run(), name="memory changes")
                 group.create_task(self.acts.run(), name="acts")
                 group.create_task(publish_ingress(self.ingress_publisher), name="deliveries")
                 if self._event_webhooks is not None:

@@ -19,11 +19,14 @@ class FamilyStreams:
     def __init__(self, *, keepalive_s: float = KEEPALIVE_S) -> None:
         self.keepalive_s = keepalive_s
         self._streams: set[FamilyStream] = set()
+        self._is_stopping = False
 
     def open(self, source: EventSource, *, unavailable_code: str) -> "FamilyStream":
         """Return the stream of a source. `unavailable_code`: see run_refusing."""
         stream = FamilyStream(source, self, unavailable_code=unavailable_code)
         self._streams.add(stream)
+        if self._is_stopping:
+            stream.close(STOPPING)
         return stream
 
     def forget(self, stream: "FamilyStream") -> None:
@@ -32,6 +35,7 @@ class FamilyStreams:
 
     def stop(self) -> None:
         """End all streams: the process is shutting down and its clients reconnect to another."""
+        self._is_stopping = True
         for stream in list(self._streams):
             stream.close(STOPPING)
 
