@@ -15,7 +15,6 @@ running next to its transport. Every transport identifies the caller with `gate`
     reads     run, agent, runs, transcript, stream
     run_states follow
     run_feed  read, follow            (what happens to runs, from any cursor)
-    memory_changes follow            (where memory has changed)
     audit     events, record
     partitions list                  (owners and take-overs)
     log       topics, records        (of all topics, for administrators)
@@ -71,22 +70,21 @@ from loomlog.services.application.admin.erasure_receipts import ErasureReceipts
 from loomlog.services.application.admin.probes import ProviderProbes
 from loomlog.services.application.admin.repair import AggregateRepair
 from loomlog.services.application.authentication import Authenticator
-from loomlog.services.application.channel_streams import ChannelStreams
 from loomlog.services.application.clients.connections import ClientConnections, ClientLimits
 from loomlog.services.application.command_publisher import CommandPublisher
 from loomlog.services.application.content import ContentAccess
 from loomlog.services.application.definition_runs import DefinitionRuns
 from loomlog.services.application.dispatch import Dispatch
-from loomlog.services.application.errors import key_reused
+from loomlog.services.application.errors import key_reused, run_refusing
 from loomlog.services.application.event_webhooks import EventWebhooks
 from loomlog.services.application.health.health_checks import EntityTables, HealthChecks
+from loomlog.services.application.ingress import append_delivery, publish_ingress
 from loomlog.services.application.log.access import LogAccess
 from loomlog.services.application.log.audits import AuditVerifications
 from loomlog.services.application.log.browser import LogBrowser
 from loomlog.services.application.log.dead_letters import DeadLetters, OpenLetters
 from loomlog.services.application.log.projection_problems import ProjectionProblems
 from loomlog.services.application.log.verifier import LogSources, LogVerifier
-from loomlog.services.application.memory_changes import ChangeFeed, MemoryChanges
 from loomlog.services.application.operations import product_operations
 from loomlog.services.application.operations.handlers import application_handlers
 from loomlog.services.application.queries.audit_log import AuditLog
@@ -104,41 +102,42 @@ from loomlog.services.application.runs.compactions import SessionCompactions
 from loomlog.services.application.runs.control import RunControl
 from loomlog.services.application.runs.forks import Forks
 from loomlog.services.application.runs.interrupts import InterruptActions
+from loomlog.services.application.runs.run_watch import HubRunWatch
 from loomlog.services.application.runs.start import RunStarts
 from loomlog.services.application.streaming.event_hub import EventHub
+from loomlog.services.application.streaming.family_streams import FamilyStream, FamilyStreams
 from loomlog.services.application.streaming.run_feed import RunFeed
 from loomlog.services.application.streaming.run_states import RunStates
 from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.application.transfer.imports import RunImports
 from loomlog.services.application.transfer.restore import StateRestore
 from loomlog.services.application.transfer.state_files import Backups
-from loomlog.services.application.webhooks import Webhooks, append_delivery, run_until_cancelled
 from loomlog.services.core.access.decide import Caller, RunIdentity
+from loomlog.services.core.endpoints import Endpoint
 from loomlog.services.core.families import Family
 from loomlog.services.core.mcp_logins import McpLogins
-from loomlog.services.families.channel.services import ChannelServices
 from loomlog.services.families.installation import InstallationCommands
 from loomlog.services.families.opening import FamilyContext, open_families
 from loomlog.services.families.ports.approval_calls import ApprovalCalls
 from loomlog.services.families.ports.callers import CallerDirectory
+from loomlog.services.families.ports.change_feed import ChangeFeed
 from loomlog.services.families.ports.command_ids import CommandIds
 from loomlog.services.families.ports.content_erasure import counts_of_clients
 from loomlog.services.families.ports.credential_erasure import CredentialErasure
-from loomlog.services.families.ports.embedder_state import EmbedderState
+from loomlog.services.families.ports.ingress import IngressLog
 from loomlog.services.families.ports.publishing import PublishRights
 from loomlog.services.families.ports.quotas import CallerQuotas
 from loomlog.services.families.ports.recorded_spending import RecordedSpending
+from loomlog.services.families.ports.requests import AsOperation, EndpointAnswer, EndpointRequest
 from loomlog.services.families.ports.row_erasure import RowErasure
 from loomlog.services.families.ports.run_blame import RunBlame
 from loomlog.services.families.ports.run_reads import RunReads
 from loomlog.services.families.ports.run_sources import RunSources
-from loomlog.services.families.ports.run_times import RunTimes
 from loomlog.services.families.ports.runnable_agents import RunnableAgents
 from loomlog.services.families.ports.spending_limits import SpendingLimits
 from loomlog.services.families.ports.users import UserSources
 from loomlog.services.families.ports.wide_pauses import StatedPauses
 from loomlog.services.families.registry import all_families
-from loomlog.services.families.webhook.ingress import IngressLog, WebhookServices
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
 from loomlog.services.stream.entities.absence import AbsenceCheck
 from loomlog.services.stream.entities.answers import EntityCommands
@@ -341,12 +340,17 @@ class Application:
             append=partial(append_delivery, self.ingress_publisher),
             ranges=ranges,
             read_positions=lambda tenant, agent: self._positions_of_start(tenant, agent, ""),
+            runs=HubRunWatch(sources),
+            secret=installation_key,
+            new_token=repeatable(new_token, "webhook"),
         )
         runs = RunSources(find=projection.run, ranges=ranges, events_topic=topics.events)
-        context.provide(*family_options, absence, runs, ingress, commands, RunTimes(self._started_at_ms))
+        context.provide(*family_options, absence, runs, ingress, commands)
         context.provide(*(one for one in (act_reads, erasures) if one is not None))
         context.provide_as(RunReads, projection)
         context.provide_as(ApprovalCalls, RunApprovals(self))
+        if change_feed is not None:
+            context.provide_as(ChangeFeed, change_feed)
         context.provide_as(RecordedSpending, self.usage)
         context.provide(
             CommandIds(
@@ -363,22 +367,8 @@ class Application:
         self.runnable_agents = context.get(RunnableAgents)
         self._publish_rights = context.get(PublishRights)
         self.mcp_logins = context.get(McpLogins)
-        channels = context.get(ChannelServices)
-        self.channel_streams = ChannelStreams(channels.operations, keepalive_s=keepalive_s)
-        self.webhooks = Webhooks(
-            context.get(WebhookServices),
-            ingress,
-            entity_commands,
-            sources,
-            replicas=entities.replicas,
-            channel_replicas=entities.of("channel:").replicas,
-            declarations=channels.declarations,
-            channel_value_bytes=channels.operations.limits.value_bytes_max,
-            secret=installation_key,
-            secrets=secrets,
-            clock_ms=clock_ms,
-            new_token=repeatable(new_token, "webhook"),
-        )
+        self.endpoints = {one: handler for each in self._families for one, handler in each.endpoints.items()}
+        self.family_streams = FamilyStreams(keepalive_s=keepalive_s)
         self.backups = Backups(
             sources,
             ranges,
@@ -401,7 +391,6 @@ class Application:
             ranges=ranges,
         )
         self.run_states = RunStates(sources)
-        self.memory_changes = MemoryChanges(change_feed, embedder=context.get(EmbedderState), keepalive_s=keepalive_s)
         self.interrupts = InterruptActions(sources, self.queries, self.control)
         self.compactions = SessionCompactions(
             self.runs,
@@ -554,21 +543,23 @@ class Application:
         findings = await self.erasure.content_of(tenant, subject)
         return {"user_scope_rows": counts_of_clients(findings).get("memory_rows", 0)}, findings.errors
 
-    async def _started_at_ms(self, tenant: str, run_id: str) -> int | None:
-        row = await self.projection.run(tenant, run_id)
-        return None if row is None else row.started_at_ms
-
     async def _admit_run(self, caller: Caller, who: RunIdentity, agent: str) -> None:
         for services in self._families:
             await services.admit_run(caller, who, agent)
 
+    async def open_stream(self, endpoint: Endpoint, request: EndpointRequest) -> FamilyStream:
+        """Open the stream of an endpoint that answers with one. Raises Refused."""
+        code = endpoint.unavailable_code
+        source = await run_refusing(self.endpoints[endpoint](request), unavailable_code=code)
+        assert not isinstance(source, EndpointAnswer | AsOperation), "the declaration says that it is a stream"
+        return self.family_streams.open(source, unavailable_code=code)
+
     def end_streams(self) -> None:
         """End the streams of all clients, because the process is shutting down; they reconnect to another."""
         self.hub.stop()
-        self.memory_changes.stop()
         if self._audits is not None:
             self._audits.stop()
-        self.channel_streams.stop()
+        self.family_streams.stop()
 
     async def run(self, events: LogTail, previews: LogTail, *background_tasks: Callable[[], Awaitable[None]]) -> None:
         """Publish and read until cancelled, together with `background_tasks`."""
@@ -576,9 +567,8 @@ class Application:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.publisher.run(), name="publisher")
                 group.create_task(self.hub.run(events, previews), name="hub")
-                group.create_task(self.memory_changes.run(), name="memory changes")
                 group.create_task(self.acts.run(), name="acts")
-                group.create_task(run_until_cancelled(self.ingress_publisher, self.webhooks), name="webhooks")
+                group.create_task(publish_ingress(self.ingress_publisher), name="deliveries")
                 if self._event_webhooks is not None:
                     group.create_task(self._event_webhooks.run(), name="event webhooks")
                 for opened in self._families:
