@@ -29,7 +29,8 @@ from loomlog.services.core.operations import (
     Tool,
     ToolOperation,
 )
-from loomlog.services.families.channel.cursor import format_ns, published_ns
+from loomlog.services.core.times import format_ns
+from loomlog.services.families.channel.cursor import published_ns
 from loomlog.services.families.channel.limits import (
     CHANNELS_MAX,
     CURSOR_CHARACTERS_MAX,

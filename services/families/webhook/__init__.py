@@ -12,6 +12,7 @@ CloudEvents to loom.ingress is read the same way.
     items.py, deliveries.py     the rows, and reading them
     api.py, handlers.py         the operations of administrators, and what carries them out
     endpoints.py, cloud_event_endpoints.py, receiving.py   what senders ask
+    commands.py                 the command line
     ingress.py, services.py     what a process has of webhooks, and its opening
 
 Before: receiving.py, ingress_reader.py. After: the outbox starts runs.

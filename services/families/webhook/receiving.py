@@ -129,7 +129,7 @@ class _Rejected(Exception):
 
 
 class WebhookReceiver:
-    """Those of operators and of CloudEvents raise Refused and Unavailable."""
+    """Takes requests. What is for operators, and CloudEvents, raise Refused and Unavailable."""
 
     def __init__(
         self,
