@@ -5,7 +5,7 @@ selects every entry that has it. Common ones select only in pairs, so that a que
 number of entries, however large the scope is.
 
 Not chosen: a table of counts (each write of an entry would update a row for each of its words).
-Before: reads.py; services/cli/memory_eval/ranking.py, which ranks without Postgres.
+Before: reads.py; services/families/memory/commands/evaluation/ranking.py, which ranks without Postgres.
 """
 
 import math

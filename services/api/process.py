@@ -17,6 +17,7 @@ from loomlog.connectors.configuration.findings import ConfigurationError
 from loomlog.connectors.configuration.load import ProcessConfiguration
 from loomlog.connectors.configuration.principals import build_token_table
 from loomlog.connectors.configuration.providers import build_providers
+from loomlog.connectors.crypto.operator_tokens import peppers_of
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.http.insights_report import InsightsClient
 from loomlog.connectors.identity_providers.sign_in import open_sign_in
@@ -37,7 +38,6 @@ from loomlog.services.application.application import clock_ms
 from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.bootstrap import open_application, wait_for
 from loomlog.services.families import FamilyProblem
-from loomlog.services.families.identity.services import read_options as identity_options
 from loomlog.services.families.opening import RunningProcess, read_family_options
 from loomlog.services.families.process_start import load_for_start
 from loomlog.services.families.registry import all_families
@@ -84,19 +84,20 @@ def build_service(loaded: ProcessConfiguration, settings: ApiSettings) -> Servic
     """Return the state of this process, which serves before its application is open."""
     # It would add a second, unused series to each counter.
     disable_created_metrics()  # type: ignore[no-untyped-call]  # the library types this one function not
-    identity_providers, sign_in = open_sign_in(loaded.configuration, os.environ, settings.endpoints.installation_key)
+    secret = settings.endpoints.installation_key
+    identity_providers, sign_in = open_sign_in(loaded.configuration, os.environ, secret)
     return Service(
         authenticator=Authenticator(
             build_token_table(loaded.configuration, loaded.settings, os.environ),
             restricts_operator_key=loaded.settings.operator_key_restriction,
-            has_minted=identity_options(loaded).peppers is not None,
+            has_minted=peppers_of(loaded.settings.operator_token_pepper, secret) is not None,
             providers=identity_providers,
         ),
         configuration=loaded.configuration,
         providers=build_providers(loaded.configuration, loaded.settings, os.environ),
         metrics=Metrics(version=installed_version(), commit=""),
         replica_id=settings.replica_id,
-        mcp_sessions=Sessions(settings.endpoints.installation_key, clock_ms=clock_ms),
+        mcp_sessions=Sessions(secret, clock_ms=clock_ms),
         max_request_bytes=settings.max_request_bytes,
         metrics_enabled=settings.metrics_enabled,
         insights=SharedInsights(InsightsClient(settings.insights_url) if settings.insights_url else None),
@@ -139,7 +140,6 @@ async def run_application(
             RunningProcess.of(name, loaded.settings.replica_id),
         ),
         secrets=loaded.secret_registry,
-        currency=loaded.configuration.pricing.currency,
         beside=[service.open_access.run, *(_samplers(service, settings) if name == "api" else [])],
     ) as (layer, work):
         service.current_application = layer

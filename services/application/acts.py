@@ -32,10 +32,9 @@ from loomlog.schemas.records import Value
 from loomlog.services.application.errors import RETRY_SOON_S
 from loomlog.services.application.request_context import current_request
 from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.acts import DONE, NAME_CHARACTERS_MAX, REFUSED, UNKNOWN
 from loomlog.services.core.operations import Change
 from loomlog.services.core.refusals import Refused, Unavailable
-from loomlog.services.families.act.limits import NAME_CHARACTERS_MAX
-from loomlog.services.families.act.state import DONE, REFUSED, UNKNOWN
 from loomlog.services.stream.entities.answers import CommandInvalid
 
 log = logging.getLogger(__name__)

@@ -26,7 +26,8 @@ running next to its transport. Every transport identifies the caller with `gate`
     histories replay, at, compare, export
     snapshots create, list, manifest, open, remove   (state files)
     restoring restore
-    budgets   limits, set, remove, usage
+    limits    limits, set, remove        (of what is spent)
+    usage     report
     dispatch  request                (every operation: of the families, and those of operations/, which call the others)
     runnable_agents list, find
     definition_runs runs, blame      (runs of a version, the version of a run)
@@ -42,12 +43,11 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from loomlog.connectors.configuration.model import DEFAULT_CURRENCY
 from loomlog.connectors.configuration.secret_registry import NO_SECRETS, SecretRegistry
 from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.errors import ConnectorError
@@ -65,14 +65,11 @@ from loomlog.schemas.codec import Codec
 from loomlog.schemas.ids import fresh_token, partition_key
 from loomlog.services.application import limits
 from loomlog.services.application.acts import ActLog
-from loomlog.services.application.admin.budget_limits import BudgetLimits
 from loomlog.services.application.admin.entity_references import EntityContent
 from loomlog.services.application.admin.erasure import SubjectErasure
 from loomlog.services.application.admin.erasure_receipts import ErasureReceipts
-from loomlog.services.application.admin.pauses import Pauses
 from loomlog.services.application.admin.probes import ProviderProbes
 from loomlog.services.application.admin.repair import AggregateRepair
-from loomlog.services.application.admin.row_erasure import RowErasure
 from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.channel_streams import ChannelStreams
 from loomlog.services.application.clients.connections import ClientConnections, ClientLimits
@@ -90,6 +87,7 @@ from loomlog.services.application.log.dead_letters import DeadLetters, OpenLette
 from loomlog.services.application.log.projection_problems import ProjectionProblems
 from loomlog.services.application.log.verifier import LogSources, LogVerifier
 from loomlog.services.application.memory_changes import ChangeFeed, MemoryChanges
+from loomlog.services.application.operations import product_operations
 from loomlog.services.application.operations.handlers import application_handlers
 from loomlog.services.application.queries.audit_log import AuditLog
 from loomlog.services.application.queries.partitions import FollowedTopic, Partitions
@@ -97,8 +95,8 @@ from loomlog.services.application.queries.read_models import Positions, ReadMode
 from loomlog.services.application.queries.read_your_writes import PositionBarrier
 from loomlog.services.application.queries.run_history import RunHistories
 from loomlog.services.application.queries.runs import RunQueries
-from loomlog.services.application.quotas import Quotas
-from loomlog.services.application.request_context import command_id, command_tokens, repeatable
+from loomlog.services.application.queries.usage import Usage
+from loomlog.services.application.request_context import command_id, command_tokens, current_request, repeatable
 from loomlog.services.application.runs.batch import Batches
 from loomlog.services.application.runs.bulk import BulkActions
 from loomlog.services.application.runs.compactions import SessionCompactions
@@ -117,18 +115,26 @@ from loomlog.services.application.webhooks import Webhooks, append_delivery, run
 from loomlog.services.core.access.decide import Caller, RunIdentity
 from loomlog.services.core.families import Family
 from loomlog.services.core.mcp_logins import McpLogins
-from loomlog.services.families.budget.accounts import BudgetAccounts
 from loomlog.services.families.channel.services import ChannelServices
-from loomlog.services.families.identity.credential_removal import CredentialRemoval
-from loomlog.services.families.identity.directory import Directory
 from loomlog.services.families.installation import InstallationCommands
 from loomlog.services.families.opening import FamilyContext, open_families
+from loomlog.services.families.ports.callers import CallerDirectory
+from loomlog.services.families.ports.command_ids import CommandIds
+from loomlog.services.families.ports.content_erasure import counts_of_clients
+from loomlog.services.families.ports.credential_erasure import CredentialErasure
 from loomlog.services.families.ports.embedder_state import EmbedderState
 from loomlog.services.families.ports.publishing import PublishRights
+from loomlog.services.families.ports.quotas import CallerQuotas
+from loomlog.services.families.ports.recorded_spending import RecordedSpending
+from loomlog.services.families.ports.row_erasure import RowErasure
 from loomlog.services.families.ports.run_blame import RunBlame
+from loomlog.services.families.ports.run_reads import RunReads
 from loomlog.services.families.ports.run_sources import RunSources
 from loomlog.services.families.ports.run_times import RunTimes
 from loomlog.services.families.ports.runnable_agents import RunnableAgents
+from loomlog.services.families.ports.spending_limits import SpendingLimits
+from loomlog.services.families.ports.users import UserSources
+from loomlog.services.families.ports.wide_pauses import StatedPauses
 from loomlog.services.families.registry import all_families
 from loomlog.services.families.webhook.ingress import IngressLog, WebhookServices
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
@@ -235,7 +241,6 @@ class Application:
         run_tables: PostgresReader | None = None,
         act_reads: SqlActReads | None = None,
         erasures: SqlErasures | None = None,
-        currency: str = DEFAULT_CURRENCY,
     ) -> None:
         """`families` None: those of the registry. `family_options`: what the configuration says of families, such as a
         ChannelOptions. `reads_beside`: of the further topic sets, for positions in their topics. `keys` None: content
@@ -243,9 +248,8 @@ class Application:
         sent to others; `private_hosts`: private addresses to which they may be. `credentials` None: requests with
         credentials are refused. `change_feed` None: it is off. `log_access` None: no transport offers all topics.
         `entity_tables`: the rows that health is told of; these and `run_tables` have the problems of projections.
-        `act_reads` None: no acts are listed. `erasures` None: an erasure leaves rows. `currency`: of prices.
+        `act_reads` None: no acts are listed. `erasures` None: an erasure leaves rows.
         """
-        budget_token = command_tokens(new_token, "budget")
         self.keys = keys
         self.authenticator = authenticator
         self.hub = hub
@@ -273,14 +277,8 @@ class Application:
         self._replicas = entities.replicas
         families = all_families() if families is None else families
         self._of_starts = tuple(family.of_starts for family in families)
-        self.accounts = accounts = BudgetAccounts(
-            entities, clock_ms=clock_ms, fresh_token=lambda: command_id(budget_token()), name="api"
-        )
         self.queries = RunQueries(sources)
         commands = InstallationCommands(entities.client, entities.replicas, wait_s=control_wait_s)
-        self.wide_pauses = Pauses(
-            sources, commands, clock_ms=clock_ms, new_token=command_tokens(new_token, "installation")
-        )
         self.provider_table = GlobalTable(codec, topics.providers, PROVIDERS)
         self.barrier.register(topics.providers, self.provider_table)
         self.probes = ProviderProbes(
@@ -301,47 +299,17 @@ class Application:
             clock_ms=clock_ms,
             fresh_token=repeatable(new_token, "run"),
             decision_wait_s=decision_wait_s,
-            check_admission=self.wide_pauses.check_admission,
             admit=self._admit_run,
             credentials=credentials,
             read_positions=self._positions_of_start,
             require_publisher=lambda caller, channel: self._publish_rights.require_publisher(caller, channel),
             secrets=secrets,
         )
+        self.usage = Usage(sources, end_offset=partial(ranges.end_offset, topics.events), wait_s=spent_wait_s)
         self.forks = Forks(self.runs, self.queries, clock_ms=clock_ms, fresh_token=repeatable(new_token, "fork"))
         self.imports = RunImports(sources, self.publisher, clock_ms=clock_ms, wait_s=decision_wait_s)
-        self.budgets = BudgetLimits(
-            sources,
-            accounts,
-            end_offset=partial(ranges.end_offset, topics.events),
-            clock_ms=clock_ms,
-            currency=currency,
-            wait_s=control_wait_s,
-            spent_wait_s=spent_wait_s,
-        )
         self.repairs = AggregateRepair(
             entities, clock_ms=clock_ms, fresh_token=command_tokens(new_token, "repair"), wait_s=control_wait_s
-        )
-        self.backups = Backups(
-            sources,
-            ranges,
-            codec,
-            self.wide_pauses,
-            state_files,
-            accounts,
-            events_topic=topics.events,
-            clock_ms=clock_ms,
-            entities=entities,
-        )
-        self.state_restore = StateRestore(
-            sources,
-            self.publisher,
-            self.wide_pauses,
-            self.budgets,
-            clock_ms=clock_ms,
-            wait_s=decision_wait_s,
-            entities=entities,
-            ranges=ranges,
         )
         self.control = RunControl(
             sources,
@@ -374,11 +342,21 @@ class Application:
         )
         runs = RunSources(find=projection.run, ranges=ranges, events_topic=topics.events)
         context.provide(*family_options, absence, runs, ingress, commands, RunTimes(self._started_at_ms))
-        if act_reads is not None:
-            context.provide(act_reads)
+        context.provide(*(one for one in (act_reads, erasures) if one is not None))
+        context.provide_as(RunReads, projection)
+        context.provide_as(RecordedSpending, self.usage)
+        context.provide(
+            CommandIds(
+                of_step=lambda step: partial(_command_id, command_tokens(new_token, step)),
+                issued_at_ms=lambda: 0 if current_request.get().idempotency_key else clock_ms(),
+            ),
+            UserSources(operations=product_operations, principal=authenticator.named, count_memory=self._count_memory),
+        )
         handlers, self._families = open_families(context, families)
-        self.directory = authenticator.directory = context.get(Directory)
-        self.quotas = Quotas(self.directory, projection.count_active)
+        authenticator.directory = context.get(CallerDirectory)
+        self.quotas = context.get(CallerQuotas)
+        self.limits = context.get(SpendingLimits)
+        self.wide_pauses = context.get(StatedPauses)
         self.runnable_agents = context.get(RunnableAgents)
         self._publish_rights = context.get(PublishRights)
         self.mcp_logins = context.get(McpLogins)
@@ -398,6 +376,27 @@ class Application:
             clock_ms=clock_ms,
             new_token=repeatable(new_token, "webhook"),
         )
+        self.backups = Backups(
+            sources,
+            ranges,
+            codec,
+            self.wide_pauses,
+            state_files,
+            self.limits,
+            events_topic=topics.events,
+            clock_ms=clock_ms,
+            entities=entities,
+        )
+        self.state_restore = StateRestore(
+            sources,
+            self.publisher,
+            self.wide_pauses,
+            self.limits,
+            clock_ms=clock_ms,
+            wait_s=decision_wait_s,
+            entities=entities,
+            ranges=ranges,
+        )
         self.run_states = RunStates(sources)
         self.memory_changes = MemoryChanges(change_feed, embedder=context.get(EmbedderState), keepalive_s=keepalive_s)
         self.interrupts = InterruptActions(sources, self.queries, self.control)
@@ -416,9 +415,9 @@ class Application:
             fresh_token=repeatable(new_token, "erasure"),
             entities=EntityContent(entities, ranges, codec),
             erasers=[one for opened in self._families for one in opened.erasers],
-            rows=None if erasures is None else RowErasure(entity_commands, erasures, blobs, clock_ms=clock_ms),
+            rows=context.find(RowErasure),
             receipts=ErasureReceipts(installation_key),
-            credentials=context.get(CredentialRemoval),
+            credentials=context.get(CredentialErasure),
         )
         self.batches = Batches(sources, self.runs, self.control)
         self.bulk = BulkActions(self.queries, self.control, clock_ms=clock_ms)
@@ -498,7 +497,7 @@ class Application:
         )
         self.definition_runs = DefinitionRuns(context.get(RunBlame), self.queries, self.histories)
         self.dispatch = Dispatch(
-            {**application_handlers(self), **handlers, **self.wide_pauses.by_operation()},
+            {**application_handlers(self), **handlers},
             clock_ms=clock_ms,
             new_token=new_token,
             acts=self.acts,
@@ -546,7 +545,11 @@ class Application:
         """Return what the owner of a run must have read of entities, because this process has."""
         replicated = (self._replicas.position(one) for of_starts in self._of_starts for one in of_starts(tenant))
         written = (one for services in self._families for one in services.start_positions(tenant, agent, user_id))
-        return (*(one for one in (self.accounts.limits_position(), *replicated) if one), *written)
+        return (*(one for one in replicated if one), *written)
+
+    async def _count_memory(self, tenant: str, subject: str) -> tuple[Mapping[str, int], Sequence[str]]:
+        findings = await self.erasure.content_of(tenant, subject)
+        return {"user_scope_rows": counts_of_clients(findings).get("memory_rows", 0)}, findings.errors
 
     async def _started_at_ms(self, tenant: str, run_id: str) -> int | None:
         row = await self.projection.run(tenant, run_id)
@@ -555,7 +558,6 @@ class Application:
     async def _admit_run(self, caller: Caller, who: RunIdentity, agent: str) -> None:
         for services in self._families:
             await services.admit_run(caller, who, agent)
-        await self.quotas.admit_run(caller, who)
 
     def end_streams(self) -> None:
         """End the streams of all clients, because the process is shutting down; they reconnect to another."""
@@ -586,6 +588,11 @@ class Application:
                 await opened.close()
             for parts in self.entity_parts.each:
                 parts.client.close()
+
+
+def _command_id(draw: Callable[[], str]) -> str:
+    """Return the id of a command of the present request."""
+    return command_id(draw())
 
 
 async def _run_task(task: Callable[[], Awaitable[None]]) -> None:

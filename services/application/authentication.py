@@ -23,6 +23,7 @@ from loomlog.connectors.configuration.principals import (
     bearer_token,
     find_principal,
 )
+from loomlog.connectors.crypto.operator_tokens import PREFIX
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.identity_providers.providers import IdentityProviders
 from loomlog.schemas.records import replace
@@ -30,9 +31,7 @@ from loomlog.services.core.access.decide import Caller, ResourceOwner, can_contr
 from loomlog.services.core.access.rules import Access
 from loomlog.services.core.access.scopes import ADMIN, OPERATOR_KEY, TENANT, USER
 from loomlog.services.core.refusals import Refused
-from loomlog.services.families.identity.directory import Directory
-from loomlog.services.families.identity.state import Token
-from loomlog.services.families.identity.tokens import PREFIX
+from loomlog.services.families.ports.callers import CallerDirectory
 
 RETRY_SOON_S = 1
 
@@ -43,7 +42,7 @@ class Authenticator:
     is not open yet nothing is known of other texts.
     """
 
-    directory: Directory | None = None
+    directory: CallerDirectory | None = None
     """The minted tokens, once they are read."""
 
     def __init__(
@@ -80,18 +79,19 @@ class Authenticator:
         token names.
         """
         text = bearer_token(authorization)
-        if text and self.directory is not None and (token := self.directory.find(text)) is not None:
-            return self._caller_of_token(token)
+        if text and self.directory is not None and (caller := self.directory.find_caller(text)) is not None:
+            return self._restricted(caller, is_member=not caller.scopes & {ADMIN, TENANT, USER})
         principal = self._principal(text)
         if principal is None:
             why = "the token is not known, or the header has another form" if authorization else "there is no token"
             raise Refused("unauthorized", f"{why}; send Authorization: Bearer <token>")
-        caller = self._callers.get(principal)
-        if caller is None:
-            made = _to_caller(principal, open_mode=principal is OPEN_PRINCIPAL)
-            caller = self._restricted(made, is_member=principal.is_member)
-            if principal.expires_at_s is None:
-                self._callers[principal] = caller
+        known = self._callers.get(principal)
+        if known is not None:
+            return known
+        made = _to_caller(principal, open_mode=principal is OPEN_PRINCIPAL)
+        caller = self._restricted(made, is_member=principal.is_member)
+        if principal.expires_at_s is None:
+            self._callers[principal] = caller
         return caller
 
     def named(self, name: str) -> Caller | None:
@@ -136,16 +136,6 @@ class Authenticator:
         except Transient as error:
             text = f"{error}, so its tokens cannot be checked; try again in a moment"
             raise Refused("identity_unavailable", text, retry_after_s=int(error.retry_after_s or 1)) from error
-
-    def _caller_of_token(self, token: Token) -> Caller:
-        caller = Caller(
-            name=token.name,
-            tenant=token.tenant,
-            subject=token.subject,
-            scopes=frozenset(token.scopes),
-            token_id=token.def_id,
-        )
-        return self._restricted(caller, is_member=not caller.scopes & {ADMIN, TENANT, USER})
 
     def _restricted(self, caller: Caller, *, is_member: bool) -> Caller:
         if self._restricts_operator_key and not has_scope(caller, OPERATOR_KEY):

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
-from loomlog.connectors.configuration.model import DEFAULT_CURRENCY
 from loomlog.connectors.configuration.secret_registry import NO_SECRETS, SecretRegistry
 from loomlog.connectors.crypto.content_encryption import KeyEncryptionKeys
 from loomlog.connectors.crypto.installation_key import SecretKey
@@ -57,6 +56,7 @@ from loomlog.services.core.families import TOPIC_SETS
 from loomlog.services.core.refusals import Refused
 from loomlog.services.families.entity_folds import entity_seals
 from loomlog.services.families.opening import connect_families
+from loomlog.services.families.ports.entity_ends import EntityEnds
 from loomlog.services.families.registry import all_families, families_of
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys, open_subject_keys
 from loomlog.services.stream.entities.content import encrypt_content
@@ -128,7 +128,6 @@ async def open_application(
     on_batch: Callable[[int], None] = lambda records: None,
     family_options: Sequence[Any] = (),
     secrets: SecretRegistry = NO_SECRETS,
-    currency: str = DEFAULT_CURRENCY,
     beside: Sequence[Callable[[], Awaitable[None]]] = (),
 ) -> AsyncIterator[tuple[Application, Callable[[], Awaitable[None]]]]:
     """Open the application, and the tasks that must run next to the transport until the context is left.
@@ -230,7 +229,7 @@ async def open_application(
             entity_commands=entities.client,
             entity_reads=entity_reads,
             reads_beside=entity_reads.beside,
-            family_options=(*family_options, *stores),
+            family_options=(*family_options, *stores, EntityEnds(read=tails[0].end_offsets)),
             secrets=secrets,
             request_keys=request_keys,
             subscription_rows=subscription_rows,
@@ -253,7 +252,6 @@ async def open_application(
             run_tables=reader,
             erasures=SqlErasures(reader, erasures_schema(endpoints.read_model_prefix)),
             act_reads=SqlActReads(opened_sets[0].reader, acts_schema(endpoints.read_model_prefix)),
-            currency=currency,
         )
         await layer.publisher.open()
 
@@ -274,7 +272,6 @@ async def open_application(
                 *followed,
                 partial(layer.clients.run, client_requests),
                 *tables.followers.values(),
-                partial(layer.directory.listen, tails[0].end_offsets),
                 *beside,
             )
 

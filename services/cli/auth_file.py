@@ -27,7 +27,7 @@ BYTES_MAX = 64 * 1024
 
 def create_auth_file(path: Path) -> None:
     """Write a file with a new token and a new pepper, which git ignores. Raises OSError, FileExistsError among them."""
-    from loomlog.services.families.identity.tokens import new_text
+    from loomlog.connectors.crypto.operator_tokens import new_text
 
     with create_file(path) as file:
         file.write(f"{TOKEN}={new_text()}\n{PEPPER}={new_text()}\n".encode())

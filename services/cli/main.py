@@ -1,4 +1,4 @@
-"""loomlog: the command line. `loomlog --help` lists the commands; each has a file of its own.
+"""loomlog: the command line. `loomlog --help` lists the commands; each has a file of its own, here or in a family.
 
 Every read has --json, every write prints the position of the event it caused, exit codes are in errors.py.
 
@@ -18,7 +18,8 @@ from loomlog.services.cli.commands import CommandGroup, listed_command
 from loomlog.services.cli.errors import UsageError
 
 FOLDER = "loomlog.services.cli"
-COMMANDS: Mapping[str, tuple[str, str]] = {
+FAMILIES = Path(__file__).parents[1] / "families"
+OWN_COMMANDS: Mapping[str, tuple[str, str]] = {
     "init": ("admin.init:init", "Write a commented loomlog.yaml with two agents."),
     "up": ("stack.up:up", "Start broker, Postgres, topics and all services; stay until Ctrl-C."),
     "down": (
@@ -54,26 +55,6 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "webhooks": (
         "webhooks.webhooks:webhooks_app",
         "Webhooks: list, show, deliveries, dry runs, replays.",
-    ),
-    "memory": (
-        "memory.memory:memory_app",
-        "Memory of agents, users and the tenant: read, write, search, and its past.",
-    ),
-    "memory-eval": (
-        "memory_eval.offline:memory_eval",
-        "Measure how well searches of memory find facts again, offline.",
-    ),
-    "memory-eval-live": (
-        "memory_eval.live:memory_eval_live",
-        "Measure how well a model extracts the facts of chats, with the prompt of the configuration.",
-    ),
-    "memory-eval-judge": (
-        "memory_eval.judge:memory_eval_judge",
-        "Measure how well a model compares facts, with the prompt of the configuration.",
-    ),
-    "memory-calibrate": (
-        "memory_eval.calibrate:memory_calibrate",
-        "Find the similarities from which facts are related or one, for an embedder.",
     ),
     "schedules": (
         "schedules.schedules:schedules_app",
@@ -136,6 +117,23 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "call": ("operations:call", "Call any operation over HTTP by its name, and print its answer as JSON."),
 }
 """Commands with their function and the first sentence of its docstring, in the order of the help."""
+
+
+def _commands_in_folders() -> Mapping[str, tuple[str, str]]:
+    """Return the commands that folders of families bring in their commands.tsv; no family is imported for it."""
+    commands: dict[str, tuple[str, str]] = {}
+    for file in sorted(FAMILIES.glob("*/commands.tsv")):
+        for line in file.read_text().splitlines():
+            name, place, summary = line.split("\t")
+            commands[name] = f"loomlog.services.families.{file.parent.name}.{place}", summary
+    return commands
+
+
+COMMANDS: Mapping[str, tuple[str, str]] = {
+    **{name: (f"{FOLDER}.{place}", text) for name, (place, text) in OWN_COMMANDS.items()},
+    **_commands_in_folders(),
+}
+"""All that are written by hand, with their module by its whole name."""
 FAMILY_COMMANDS: Mapping[str, str] = {
     "approvals": "The rules of a tenant for tool calls, and the calls that wait for approval.",
     "callback": "A request to an address of others after the end of a run.",
@@ -186,7 +184,7 @@ ALIASES: Mapping[str, str] = {"snapshot": "backup", "operator-token": "tokens"}
 class Loomlog(CommandGroup):
     """The commands of loomlog."""
 
-    modules: ClassVar[Mapping[str, str]] = {name: f"{FOLDER}.{place}" for name, (place, _) in COMMANDS.items()}
+    modules: ClassVar[Mapping[str, str]] = {name: place for name, (place, _) in COMMANDS.items()}
     helps: ClassVar[Mapping[str, str]] = {name: text for name, (_, text) in COMMANDS.items()}
     aliases: ClassVar[Mapping[str, str]] = ALIASES
 

@@ -66,7 +66,7 @@ def list_operations(
 ) -> None:
     """Show what can be done, by whom, and where: over HTTP, in the command line, by agents."""
     if name:
-        _show_operation(_find(name), as_json=as_json)
+        _show_operation(find_operation(name), as_json=as_json)
         return
     operations = sorted(_all_operations(), key=lambda operation: operation.name)
     if as_json:
@@ -87,7 +87,7 @@ def call(
     position: Position = "",
 ) -> None:
     """Call any operation over HTTP by its name, and print its answer as JSON."""
-    operation = _find(name)
+    operation = find_operation(name)
     if not operation.http:
         raise UsageError(f"{name} is not served over HTTP: only agents call it.")
     answer = _send(operation, _parse_body(json_body), tenant=tenant, key=idempotency_key, position=position)
@@ -100,7 +100,8 @@ def _all_operations() -> Sequence[AnyOperation]:
     return product_operations()
 
 
-def _find(name: str) -> AnyOperation:
+def find_operation(name: str) -> AnyOperation:
+    """Return the operation of a name. Raises UsageError."""
     operations = {operation.name: operation for operation in _all_operations()}
     if name not in operations:
         near = get_close_matches(name, operations, n=3)

@@ -373,6 +373,10 @@ class Family(Generic[StateT, CommandT, EventT]):
     """
     services: str = ""
     """Module that opens its services in a process (services/families/opening.py); empty: it has none."""
+    start_check: str = ""
+    """Module with `find_start_problems(loaded, environ)`, which yields the places and texts of what in a configuration
+    would end the start of a process (services/families/process_start.py); empty: nothing would.
+    """
     kept_ms: Mapping[str, int] = field(default_factory=dict)
     """How long it keeps rows that go at some time, by what people call them."""
     topics: str = ENTITY_SET

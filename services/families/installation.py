@@ -28,7 +28,7 @@ class InstallationCommands:
         """`wait_s` bounds the wait for the answer, and again that for its events."""
         self._commands = commands
         self._replicas = replicas
-        self._wait_s = wait_s
+        self.wait_s = wait_s
 
     def state(self, aggregate: str) -> Any:
         """Return the state of an aggregate as far as this process has read it."""
@@ -41,12 +41,12 @@ class InstallationCommands:
         out; `status_route` shows what is so.
         """
         try:
-            answer = await self._commands.ask(command, wait_s=self._wait_s)
+            answer = await self._commands.ask(command, wait_s=self.wait_s)
         except CommandInvalid as error:
             raise Refused("bad_request", str(error)) from error
         except (CommandUnanswered, Transient) as error:
             raise Unavailable(
-                f"no owner has answered within {self._wait_s:g} s, and the command may still be carried out: "
+                f"no owner has answered within {self.wait_s:g} s, and the command may still be carried out: "
                 f"{status_route} tells what is so, and asking again does no harm",
                 is_unknown=True,
                 code="log_unavailable",
@@ -55,7 +55,7 @@ class InstallationCommands:
         last = answer.events[-1]
         if isinstance(last, CommandRefused):
             raise decided_refusal(last.code, last.message)
-        await self._replicas.wait(answer.partition, answer.offset, timeout_s=self._wait_s)
+        await self._replicas.wait(answer.partition, answer.offset, timeout_s=self.wait_s)
         return answer
 
 

@@ -44,7 +44,7 @@ from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
 from loomlog.services.stream.entities.answers import EntityCommands
 from loomlog.services.stream.entities.cold import ColdRows
-from loomlog.services.stream.entities.hosting import EntityParts
+from loomlog.services.stream.entities.hosting import EntityParts, PutCredentials
 from loomlog.services.stream.entities.reads import EntityReads
 from loomlog.services.stream.entities.replicas import Replicas
 
@@ -205,6 +205,8 @@ class FamilyServices:
     """What it does in this process until that ends, by names that people see."""
     receivers: Mapping[str, Callable[[Any, str], None]] = field(default_factory=dict)
     """Takes what its events send to something of the process that is no aggregate, and the tenant, by its name."""
+    put_credentials: PutCredentials | None = None
+    """Stores the credentials of runs that its aggregates start."""
     outcomes: Sequence[OutcomeCounts] = ()
     lags: Mapping[str, Callable[[], int]] = field(default_factory=dict)
     """How many records of a topic wait for this process, by the topic's name."""

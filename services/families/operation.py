@@ -9,6 +9,7 @@ import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
+from loomlog.connectors.crypto.content_encryption import TOKEN
 from loomlog.connectors.errors import ConnectorError, Transient, describe_unreachable
 from loomlog.connectors.protocols import CallWait
 from loomlog.schemas.generated.entity_events import CommandRefused
@@ -28,6 +29,8 @@ Encrypt = Callable[[str, str, str], Awaitable[str]]
 """Returns a text as it is stored, for a tenant and a subject. Raises ConnectorError."""
 DEPTH_MAX = 100
 INTEGER_MAX = 2**63 - 1
+REASON_CHARACTERS_MAX = 4_000
+"""Characters of the reason of a command."""
 
 
 class Reply(Value, frozen=True, kw_only=True):
@@ -110,6 +113,16 @@ async def read_rows(reading: Awaitable[ReadT], *, behind_code: str = "") -> Read
     except ConnectorError as error:
         text = describe_unreachable("the read models", error)
         raise Unavailable(text, code="projection_unavailable") from error
+
+
+def sanitize_reason(reason: str) -> str:
+    """Clean the reason of a command.
+
+    Control characters are removed, because read models store it as plain text, and so are tokens of encrypted content,
+    which would be decrypted for every reader of the reason; the rest is kept.
+    """
+    kept = TOKEN.sub("", "".join(character if character.isprintable() else " " for character in reason)).strip()
+    return kept[:REASON_CHARACTERS_MAX]
 
 
 def whole_number(name: str, value: Any, *, least: int, most: int, code: str) -> int:

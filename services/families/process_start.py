@@ -9,6 +9,7 @@ Before: connectors/configuration/load.py. After: the main of each service; servi
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Literal
 
@@ -22,10 +23,7 @@ from loomlog.connectors.configuration.tree import KeyPath, find_mark
 from loomlog.connectors.configuration.volumes import check_volumes
 from loomlog.connectors.errors import Permanent
 from loomlog.connectors.models.catalog import build_model
-from loomlog.services.families.channel.declarations import configured_channels
-from loomlog.services.families.definition.files import find_definition_problems
-from loomlog.services.families.memory.services import read_options as memory_options
-from loomlog.services.families.registry import family_tools
+from loomlog.services.families.registry import all_families, family_tools
 
 Service = Literal["api", "runtime"]
 SERVICES: tuple[Service, ...] = ("api", "runtime")
@@ -87,19 +85,10 @@ def opens_by_default(loaded: ProcessConfiguration) -> bool:
     return settings.open_mode or (not has_tokens and all(map(is_loopback_listen_addr, settings.listen_addrs)))
 
 
-def check_definitions(loaded: ProcessConfiguration, environ: Mapping[str, str]) -> Sequence[ConfigurationFinding]:
-    """Refuse what the table of definitions and that of channels cannot hold."""
-    _refuse(loaded, find_definition_problems(loaded.configuration))
-    configured_channels(loaded.configuration)
-    return ()
-
-
-def check_memory(loaded: ProcessConfiguration, environ: Mapping[str, str]) -> Sequence[ConfigurationFinding]:
-    """Refuse an embedder that cannot be built."""
-    try:
-        memory_options(loaded, environ)
-    except ValueError as error:
-        _refuse(loaded, [(("memory", "embedder"), str(error))])
+def check_families(loaded: ProcessConfiguration, environ: Mapping[str, str]) -> Sequence[ConfigurationFinding]:
+    """Refuse what families cannot take."""
+    checks = [import_module(family.start_check) for family in all_families() if family.start_check]
+    _refuse(loaded, [problem for module in checks for problem in module.find_start_problems(loaded, environ)])
     return ()
 
 
@@ -144,10 +133,10 @@ def check_folders(loaded: ProcessConfiguration, environ: Mapping[str, str]) -> S
     return check_volumes(loaded.configuration)
 
 
-CHECKS_OF_CONTENT: tuple[Check, ...] = (check_definitions, check_memory, check_models, check_tiers_of_runtime)
+CHECKS_OF_CONTENT: tuple[Check, ...] = (check_families, check_models, check_tiers_of_runtime)
 """Those of what the files say; folders and tokens are matters of the machine."""
 CHECKS: Mapping[Service, tuple[Check, ...]] = {
-    "api": (check_definitions, check_memory, check_tiers_of_api, check_tokens),
+    "api": (check_families, check_tiers_of_api, check_tokens),
     "runtime": (*CHECKS_OF_CONTENT, check_folders),
 }
 

@@ -24,6 +24,7 @@ from loomlog.services.core.access.rules import ANY_CALLER, PUBLIC, requires
 from loomlog.services.core.access.scopes import ADMIN
 from loomlog.services.core.operations import Answer, Call, Effect, Handlers, Input, NoInput, Operation, Output
 from loomlog.services.core.refusals import Refused
+from loomlog.services.families.registry import operation_named
 from loomlog.services.stream.archive.state_reader import decompressed
 
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
@@ -149,7 +150,7 @@ class GrpcOperations:
     async def runtime_state(self, call: Call[NoInput]) -> Answer[RuntimeState]:
         """Return the state of the runtime."""
         application = self._service.application
-        state = await application.wide_pauses.state(call)
+        state = await application.dispatch.handlers[operation_named("pause.state")](call)
         files = await application.backups.list(call.principal)
         of_all = (pause.at for pause in state.value.pauses if pause.scope == "all")
         return Answer(

@@ -23,12 +23,10 @@ from loomlog.services.application.operations import (
     runs,
     sessions,
     state_files,
-    users,
 )
 from loomlog.services.core.operations import AnyOperation
 from loomlog.services.families.channel import api as channels
 from loomlog.services.families.channel.cursor import format_ns, published_ns
-from loomlog.services.families.pause import api as pauses
 from loomlog.services.families.registry import operation_named
 from loomlog.services.grpc import operations as own
 
@@ -198,14 +196,14 @@ RPCS: tuple[Rpc, ...] = (
     ),
     Rpc(name="ErasureReport", operation=erasure.REPORT, own_tenant=True, answer=_examined),
     Rpc(name="ErasureExecute", operation=erasure.ERASE, own_tenant=True, answer=_examined),
-    Rpc(name="DirectoryUsers", operation=users.LIST_USERS, own_tenant=True, answer=_users),
-    Rpc(name="DirectoryInspect", operation=users.INSPECT_USER, own_tenant=True, answer=_inspected),
-    Rpc(name="DirectoryTenants", operation=users.LIST_TENANTS),
+    Rpc(name="DirectoryUsers", operation=operation_named("user.list"), own_tenant=True, answer=_users),
+    Rpc(name="DirectoryInspect", operation=operation_named("user.inspect"), own_tenant=True, answer=_inspected),
+    Rpc(name="DirectoryTenants", operation=operation_named("tenant.list")),
     Rpc(name="Health", operation=own.GET_HEALTH),
     Rpc(name="Config", operation=own.SHOW_CONFIGURATION),
     Rpc(name="ResolveProbe", operation=process.PROBE_PROVIDERS),
-    Rpc(name="PauseRuntime", operation=pauses.PAUSE, answer=_paused),
-    Rpc(name="ResumeRuntime", operation=pauses.RESUME, answer=_resumed),
+    Rpc(name="PauseRuntime", operation=operation_named("pause.runs"), answer=_paused),
+    Rpc(name="ResumeRuntime", operation=operation_named("pause.resume"), answer=_resumed),
     Rpc(name="GetRuntimeState", operation=own.GET_RUNTIME_STATE),
     Rpc(
         name="CreateSnapshot",

@@ -27,6 +27,7 @@ from loomlog.services.core.run.commands import EffectResult
 from loomlog.services.core.run.react import CallModel, CallTool, Effect, ReconcileTool, Summarise
 from loomlog.services.core.run.state import AwaitingModel, AwaitingTools, Compacting, State
 from loomlog.services.core.system_agents import CONSOLIDATOR
+from loomlog.services.families.ports.call_budgets import CallBudgets
 from loomlog.services.families.ports.compactions import DialogueKeeper
 from loomlog.services.families.ports.made_volumes import MadeVolumes
 from loomlog.services.families.ports.tenant_tools import ToolsOfTenants
@@ -36,7 +37,6 @@ from loomlog.services.runtime.content.definition_texts import DefinitionTexts
 from loomlog.services.runtime.content.encryption import ContentEncryption
 from loomlog.services.runtime.content.redaction import Redaction
 from loomlog.services.runtime.content.run_credentials import Credentials
-from loomlog.services.runtime.models.budget_reservation import CallBudgets
 from loomlog.services.runtime.models.context_plugins import ContextPlugins, RedactPlugin, collect_secrets
 from loomlog.services.runtime.models.model_calls import ModelCalls, RuntimeProvider
 from loomlog.services.runtime.models.previews import Previews

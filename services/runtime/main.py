@@ -35,13 +35,9 @@ from loomlog.connectors.protocols import DefinitionsView, SkillShelf
 from loomlog.connectors.storage.blobs import FileBlobs
 from loomlog.connectors.tools.remote_calls import RESULTS_TOPIC
 from loomlog.projections.run_queries import run_by_id
-from loomlog.schemas.ids import fresh_token
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.families import FamilyProblem
 from loomlog.services.families.approvals import policy_of
-from loomlog.services.families.budget.accounts import BudgetAccounts
-from loomlog.services.families.identity.credentials import CredentialReader
-from loomlog.services.families.identity.directory import Directory
 from loomlog.services.families.opening import (
     FamilyContext,
     OwnedPartitions,
@@ -51,11 +47,13 @@ from loomlog.services.families.opening import (
     open_families,
     read_family_options,
 )
-from loomlog.services.families.pause import FAMILY as PAUSE
 from loomlog.services.families.ports.agent_versions import AgentVersions
 from loomlog.services.families.ports.availability import ProviderAvailability
+from loomlog.services.families.ports.call_budgets import RunBudgets
 from loomlog.services.families.ports.call_waits import CallWaits
+from loomlog.services.families.ports.callers import CallerDirectory
 from loomlog.services.families.ports.compactions import DialogueKeeper
+from loomlog.services.families.ports.credentials import CredentialValues
 from loomlog.services.families.ports.end_calls import ToolCaller
 from loomlog.services.families.ports.isolation import Isolation
 from loomlog.services.families.ports.made_volumes import MadeVolumes
@@ -66,16 +64,15 @@ from loomlog.services.families.ports.startable_agents import StartableAgents
 from loomlog.services.families.ports.tenant_tools import ToolsOfTenants
 from loomlog.services.families.ports.tool_hooks import ToolHooks
 from loomlog.services.families.ports.visible_channels import VisibleChannels
+from loomlog.services.families.ports.wide_pauses import RunPauses
 from loomlog.services.families.process_start import load_for_start
 from loomlog.services.families.registry import all_families, all_operations, all_tools
 from loomlog.services.runtime import topics
 from loomlog.services.runtime.admission.queue import build_admission_queue
 from loomlog.services.runtime.content.definition_texts import DefinitionTexts
 from loomlog.services.runtime.content.encryption import ContentEncryption
-from loomlog.services.runtime.content.schedule_credentials import ScheduleCredentials
 from loomlog.services.runtime.effects import NO_TOOLS, build_effect_handlers
 from loomlog.services.runtime.entity_hosting import host_entities
-from loomlog.services.runtime.models.budget_reservation import BudgetReservations
 from loomlog.services.runtime.models.definition_resolver import can_start
 from loomlog.services.runtime.models.previews import Previews
 from loomlog.services.runtime.resources import RuntimeResources, open_resources
@@ -83,7 +80,6 @@ from loomlog.services.runtime.run.approval_notices import ApprovalNotices
 from loomlog.services.runtime.run.context import RunContext
 from loomlog.services.runtime.run.family import RunFamily
 from loomlog.services.runtime.run.interrupt_responses import InterruptionAnswers
-from loomlog.services.runtime.run.start_paused import StartPause
 from loomlog.services.runtime.run.wait_answers import WaitAnswers
 from loomlog.services.runtime.run_end_setup import open_run_ends
 from loomlog.services.runtime.run_host import StandbyEdges, StandbyReaders, build_run_host
@@ -100,8 +96,6 @@ from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
 
 log = logging.getLogger("loomlog.runtime")
 
-TOKEN_BYTES = 10
-"""Random bytes in the id of a command; the number that loomlog.schemas.ids takes."""
 OPEN_FILES = 8_192
 """File descriptors for the connections to providers, tools and clients of a few thousand calls; raised as far as the
 system allows.
@@ -171,20 +165,12 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
     clock_ms = resources.clock.now_ms
     remote_tools = resources.remote_tools
     replicas = resources.entities.parts.replicas
-    start_pause = StartPause(replicas, switch=settings.start_paused, by=settings.name, at_ms=clock_ms())
     encryption = ContentEncryption(resources.keys)
     family = RunFamily()
     metrics = RunMetrics()
     tracing = metrics.instrument(resources.tracing)
     run_summaries = RunSummaries(codec, appender, topic=topics.TALLY_TOPIC, clock_ms=clock_ms)
     metrics.on_model_answer = run_summaries.add_model_call
-    accounts = BudgetAccounts(
-        resources.entities.parts,
-        clock_ms=clock_ms,
-        fresh_token=lambda: fresh_token(clock_ms(), os.urandom(TOKEN_BYTES)),
-        name=settings.name,
-    )
-    budgets = BudgetReservations(accounts, clock_ms)
 
     def term_of(partition: int) -> int:
         owner = host.owners.get(partition)
@@ -240,12 +226,12 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         ),
     )
     handlers, opened = open_families(opening, families)
+    budgets, pauses = opening.get(RunBudgets), opening.get(RunPauses)
     resources.routing.definitions.versions = opening.get(AgentVersions)
     resources.routing.definitions.approval_policies.of_tenant = lambda tenant: replicas.state(policy_of(tenant))
-    resources.credentials.stored = stored = opening.get(CredentialReader)
+    resources.credentials.stored = stored = opening.get(CredentialValues)
     resources.routing.definitions.stored = resources.routing.availability.stored = stored
-    schedule_credentials = ScheduleCredentials(resources.credentials, loaded.secret_registry, stored)
-    directory = opening.get(Directory)
+    directory = opening.get(CallerDirectory)
     operation_tools = build_operation_tools(
         all_tools(),
         all_operations(),
@@ -309,7 +295,7 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
         run_summaries=run_summaries,
         clock_ms=clock_ms,
         tracing=tracing,
-        pauses=start_pause.table,
+        pauses=pauses.now,
         encryption=encryption,
         interruption_answers=InterruptionAnswers(encryption, mask=effects.mask),
         read_partial_output=effects.partial_outputs.read,
@@ -356,13 +342,13 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
     )
     for hosted in entities:
         hosted.attach(host)
-        hosted.put_credentials = schedule_credentials.put
         for services in opened:
             hosted.receivers.update(services.receivers)
+            hosted.put_credentials = services.put_credentials or hosted.put_credentials
     if resources.standby is not None:
         resources.standby.liveness_server.on_handover_request = host.handover_requested
     resources.group.report_held_partitions(lambda: host.owners)
-    replicas.on_change(PAUSE.name, host.apply_wide_pauses)
+    pauses.on_change(host.apply_wide_pauses)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -376,7 +362,6 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
                 tasks.create_task(one.parts.replicas.follow(one.events_tail), name="replicas of entities")
                 for one in resources.entities.sets
             ),
-            tasks.create_task(start_pause.ask(resources.entities.parts.client), name="start paused"),
             *(tasks.create_task(follow(), name=topic) for topic, follow in resources.tables.followers.items()),
             tasks.create_task(resources.credentials.run(), name="credentials"),
             tasks.create_task(run_summaries.run(), name="run summaries"),

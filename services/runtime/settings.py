@@ -45,7 +45,6 @@ class RuntimeSettings:
     spares: int
     """Members of the group that are kept without partitions; 0 = none, and each runtime folds as a standby instead."""
     drain_timeout_s: float
-    start_paused: str
     """Pause everything before the first partition is taken, once for each value; empty = no."""
     tool_parallelism: int
     client_tool_timeout_s: float
@@ -77,7 +76,6 @@ def build_runtime_settings(settings: Settings) -> RuntimeSettings:
         standby_address=settings.standby_addr,
         spares=settings.spares or 0,
         drain_timeout_s=settings.drain_timeout_ms / 1000,
-        start_paused=settings.start_paused,
         tool_parallelism=settings.tool_parallelism,
         client_tool_timeout_s=settings.client_tool_timeout_ms / 1000,
         http_hosts=settings.http_host_allowlist,

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -260,15 +260,19 @@ class Installation:
 
 
 @contextmanager
-def running_installation(name: str, *, environ: Mapping[str, str] = {}) -> Iterator[Installation]:
+def running_installation(
+    name: str, prepare: Callable[[Installation], None] = lambda made: None
+) -> Iterator[Installation]:
     """A whole stack in a temporary folder with that name in its own; stopped and deleted at the end.
+
+    `prepare` changes what was made before it starts.
 
     Not pytest's own temporary folder: those of three sessions are kept, and a broker's is large.
     """
     folder = Path(tempfile.mkdtemp(prefix=f"loomlog-{name}-"))
     installation = Installation(folder)
     installation.make()
-    installation.environ |= environ
+    prepare(installation)
     try:
         installation.up()
         yield installation

@@ -1,15 +1,12 @@
-"""gRPC on a stack of its own: the client of loomcycle in an environment of its own, and a death in the middle."""
+"""gRPC on a whole stack: the client of loomcycle in an environment of its own, and a death in the middle."""
 
 import asyncio
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import venv
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +14,6 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from loomlog.services.cli.stack.ports import pick_port
 from loomlog.services.grpc.messages import SERVICE, message_class
 from tests.acceptance.installation import Installation
 
@@ -30,17 +26,8 @@ ASK = json.dumps([{"tool": "Interruption", "input": {"op": "ask", "question": "S
 
 
 @pytest.fixture(scope="module")
-def own() -> Iterator[Installation]:
-    folder = Path(tempfile.mkdtemp(prefix="loomlog-grpc-"))
-    installation = Installation(folder)
-    installation.make()
-    installation.environ["LOOMLOG_GRPC_ADDR"] = f"127.0.0.1:{pick_port()}"
-    try:
-        installation.up()
-        yield installation
-    finally:
-        installation.loomlog("down")
-        shutil.rmtree(folder, ignore_errors=True)
+def own(second_stack: Installation) -> Installation:
+    return second_stack
 
 
 @pytest.fixture(scope="module")

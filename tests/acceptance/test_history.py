@@ -1,23 +1,18 @@
-"""The past of a run through the command line: taken out, replayed with nothing running, forked, compared.
+"""The past of a run through the command line: taken out, replayed with nothing running, forked, compared."""
 
-An installation of its own, because it is stopped in the middle.
-"""
-
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.acceptance.installation import Installation, running_installation
+from tests.acceptance.installation import Installation
 
 pytestmark = pytest.mark.stack
 
 
 @pytest.fixture(scope="module")
-def own() -> Iterator[Installation]:
-    with running_installation("history") as installation:
-        yield installation
+def own(second_stack: Installation) -> Installation:
+    return second_stack
 
 
 def events_of(stack: Installation, run_id: str) -> list[dict[str, Any]]:

@@ -1,22 +1,18 @@
 """Hooks and credentials over HTTP, with a real client against a real stack."""
 
-import base64
 import hashlib
 import hmac
 import json
-import shutil
-import tempfile
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.acceptance.installation import Installation
+from tests.acceptance.installation import Installation, running_installation
 from tests.acceptance.lab_model import LabModel
 from tests.acceptance.test_channels import poll
 from tests.services.api.answer_schemas import check_blocking_response
@@ -69,24 +65,17 @@ class HookServer:
 
 @pytest.fixture(scope="module")
 def place() -> Iterator[tuple[Installation, LabModel]]:
-    folder = Path(tempfile.mkdtemp(prefix="loomlog-hooks-"))
-    installation = Installation(folder)
-    installation.make()
-    installation.environ["LOOMLOG_SECRET_KEY"] = base64.b64encode(bytes(range(32))).decode()
-    installation.environ["LOOMLOG_HTTP_PRIVATE_HOST_ALLOWLIST"] = "127.0.0.1"
-    principals = folder / "principals.yaml"
-    principals.write_text(PRINCIPALS)
-    installation.environ["LOOMLOG_CONFIG_FILES"] += f":{principals}"
-    installation.environ |= {"LOOMLOG_AUTH_TOKEN": OPERATOR, "LOOMLOG_TOKEN": OPERATOR, "LOOMLOG_BOB_TOKEN": BOB}
-    installation.environ["LOOMLOG_OPERATOR_KEY_RESTRICTION"] = "1"
-    lab = LabModel(installation.lab_port)
-    try:
-        installation.up()
+    def prepare(made: Installation) -> None:
+        principals = made.folder / "principals.yaml"
+        principals.write_text(PRINCIPALS)
+        made.environ["LOOMLOG_CONFIG_FILES"] += f":{principals}"
+        made.environ |= {"LOOMLOG_AUTH_TOKEN": OPERATOR, "LOOMLOG_TOKEN": OPERATOR, "LOOMLOG_BOB_TOKEN": BOB}
+        made.environ |= {"LOOMLOG_HTTP_PRIVATE_HOST_ALLOWLIST": "127.0.0.1", "LOOMLOG_OPERATOR_KEY_RESTRICTION": "1"}
+
+    with running_installation("hooks", prepare) as installation:
+        lab = LabModel(installation.lab_port)
         yield installation, lab
-    finally:
-        installation.loomlog("down")
         lab.close()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")

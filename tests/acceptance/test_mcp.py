@@ -19,7 +19,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.acceptance.installation import REPOSITORY, Installation, running_installation
+from tests.acceptance.installation import REPOSITORY, Installation
 
 pytestmark = pytest.mark.stack
 REVISION, PATH = "2026-07-28", "/v1/_mcp"
@@ -35,14 +35,8 @@ HELLO = {
 
 
 @pytest.fixture(scope="module")
-def stack() -> Iterator[Installation]:
-    """A stack with an installation key, under which sessions and subscriptions outlive a process."""
-    environ = {
-        "LOOMLOG_SECRET_KEY": base64.b64encode(b"k" * 32).decode(),
-        "LOOMLOG_HTTP_PRIVATE_HOST_ALLOWLIST": "127.0.0.1",
-    }
-    with running_installation("mcp", environ=environ) as installation:
-        yield installation
+def stack(second_stack: Installation) -> Installation:
+    return second_stack
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +44,8 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment with the official client, which needs other versions of libraries than this checkout."""
     target = tmp_path_factory.mktemp("mcp") / "environment"
     venv.create(target, symlinks=True, with_pip=False)
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--python", str(target)]
-    subprocess.run([*pip, "install", CLIENT], check=True)
+    uv = Path(sys.executable).parent / "uv"
+    subprocess.run([uv, "pip", "install", "--quiet", "--python", target / "bin" / "python", CLIENT], check=True)
     return target
 
 

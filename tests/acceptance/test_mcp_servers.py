@@ -1,13 +1,8 @@
 """Tools of an MCP server and of an OpenAPI file on a whole stack: shown, called, held to rules, lost, after a run."""
 
-import asyncio
 import json
-import shutil
-import sys
-import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,103 +10,20 @@ import httpx
 import pytest
 
 from tests.acceptance.installation import Installation
+from tests.acceptance.second_stack import notes_of
 from tests.acceptance.test_agent_loop import finished
 from tests.acceptance.test_definitions import kill_owner
 from tests.acceptance.test_families import api
 from tests.connectors.mcp.authorization_server import GuardedServer
-from tests.connectors.mcp.test_sessions import SCRIPT
 
 pytestmark = pytest.mark.stack
 WAIT_S = 60.0
-CONFIGURATION = """
-mcp_servers:
-  desk: {{ transport: stdio, command: {python}, args: [{script}, notes, {notes}] }}
-  painter: {{ transport: stdio, command: {python}, args: [{script}, asks, {notes}] }}
-  patient: {{ transport: stdio, command: {python}, args: [{script}, needs, {notes}] }}
-  guarded: {{ transport: http, url: "{guarded}" }}
-  away: {{ transport: http, url: "http://127.0.0.1:1/mcp" }}
-local_api: {{ spec: api.json, base_url: "http://{address}", tool_name_prefix: own_ }}
-approvals:
-  rules:
-    - {{ name: never, tools: ["mcp__desk__*"], when: [{{ argument: $.text, equals: secret }}], then: deny, reason: no }}
-    - name: large
-      tools: ["mcp__desk__*"]
-      when: [{{ argument: $.text, equals: large }}]
-      then: ask
-      ask: {{ scopes: ["substrate:tenant"], within_s: 600 }}
-agents:
-  clerk:
-    provider: code-js
-    model: code
-    tools: ["mcp__desk__*", "mcp__away__*"]
-    code_body: |
-      function run(input) {{
-        try {{ return mcp__desk__echo({{ text: input.prompt }}) }} catch (error) {{ return "failed: " + error.message }}
-      }}
-  painter:
-    provider: code-js
-    model: code
-    tools: ["mcp__painter__*"]
-    code_body: |
-      function run(input) {{
-        try {{ return mcp__painter__echo({{ text: input.prompt }}) }}
-        catch (error) {{ return "failed: " + error.message }}
-      }}
-  patient:
-    provider: code-js
-    model: code
-    tools: ["mcp__patient__*"]
-    code_body: "function run(input) {{ return mcp__patient__echo({{ text: input.prompt }}) }}"
-  guest:
-    provider: code-js
-    model: code
-    tools: ["mcp__guarded__*"]
-    code_body: |
-      function run(input) {{
-        try {{ return mcp__guarded__echo({{ text: input.prompt }}) }}
-        catch (error) {{ return "failed: " + error.message }}
-      }}
-  prober:
-    provider: code-js
-    model: code
-    tools: ["own_*"]
-    code_body: "function run(input) {{ return own_health({{}}) }}"
-"""
-API = {"openapi": "3.1.0", "paths": {"/healthz": {"get": {"operationId": "health"}}}}
 
 
 @pytest.fixture(scope="module")
-def guarded() -> Iterator[GuardedServer]:
-    """A server that asks for tokens, on a thread of its own."""
-    loop, server = asyncio.new_event_loop(), GuardedServer()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    asyncio.run_coroutine_threadsafe(server.__aenter__(), loop).result(WAIT_S)
-    yield server
-    asyncio.run_coroutine_threadsafe(server.__aexit__(), loop).result(WAIT_S)
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
-    loop.close()
-
-
-@pytest.fixture(scope="module")
-def place(guarded: GuardedServer) -> Iterator[tuple[Installation, Path]]:
-    folder = Path(tempfile.mkdtemp(prefix="loomlog-mcp-"))
-    installation, notes, more = Installation(folder), folder / "notes.txt", folder / "mcp.yaml"
-    installation.make()
-    notes.touch()
-    address = installation.environ["LOOMLOG_LISTEN_ADDR"]
-    more.write_text(
-        CONFIGURATION.format(python=sys.executable, script=SCRIPT, notes=notes, address=address, guarded=guarded.url)
-    )
-    (folder / "api.json").write_text(json.dumps(API))
-    installation.environ["LOOMLOG_CONFIG_FILES"] += f":{more}"
-    try:
-        installation.up()
-        yield installation, notes
-    finally:
-        installation.loomlog("down")
-        shutil.rmtree(folder, ignore_errors=True)
+def place(second_stack: Installation) -> tuple[Installation, Path]:
+    """The stack, and where its servers note what they are told."""
+    return second_stack, notes_of(second_stack)
 
 
 def ask_clerk(client: httpx.Client, text: str, agent: str = "clerk", **body: Any) -> str:

@@ -25,6 +25,7 @@ from typing import Any
 import psutil
 
 from loomlog.connectors.configuration.principals import TokenTable
+from loomlog.connectors.crypto.operator_tokens import Peppers, new_text
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.protocols import ProducerRecord
@@ -36,7 +37,6 @@ from loomlog.services.application.authentication import Authenticator
 from loomlog.services.core.families import aggregate_id, aggregate_key
 from loomlog.services.families.identity.directory import Directory
 from loomlog.services.families.identity.state import NAME, shard_of
-from loomlog.services.families.identity.tokens import Peppers, new_text
 from tests.services.application.entity_owner import entity_parts
 from tests.services.stream.entities.world import TOPICS
 

@@ -178,7 +178,10 @@ class WebhookWorld:
 
     def reader(self) -> IngressReader:
         """A reader that goes on where the committed offsets are."""
-        encryption, directory = ContentEncryption(self.world.keys), self.here.service.application.directory
+        encryption, directory = (
+            ContentEncryption(self.world.keys),
+            self.here.service.application.authenticator.directory,
+        )
         assert directory is not None
         builder = DeliveryBuilder(
             blobs=self.world.blobs,

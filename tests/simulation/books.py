@@ -28,14 +28,9 @@ from loomlog.services.core.run.commands import (
 from loomlog.services.core.run.react import Summarise
 from loomlog.services.families.budget import FAMILY
 from loomlog.services.families.budget.accounts import BudgetAccounts
-from loomlog.services.runtime.models.budget_reservation import (
-    BudgetReservations,
-    BudgetUnavailable,
-    CallAttempt,
-    CallReservation,
-    WorstCase,
-    total_tokens,
-)
+from loomlog.services.families.budget.reservations import BudgetReservations
+from loomlog.services.families.ports.call_budgets import BudgetUnavailable, CallAttempt, CallReservation, WorstCase
+from loomlog.services.runtime.models.worst_case import total_tokens
 from loomlog.services.runtime.run_host import StandbyEdges, StandbyReaders, build_standby
 from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.entities.answers import Answer

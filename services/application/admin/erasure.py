@@ -4,7 +4,7 @@
               makes unreadable, and what is in plaintext and stays so
     erase     cancel live runs, append the erasure; from then on every copy reads [erased], also in backups; then
               delete what families hold of it (services/families/ports/content_erasure.py), and its rows
-              (row_erasure.py)
+              (services/families/erasure)
 
 The log keeps its bytes, so its chain still verifies and replays produce the same states. Plaintext (written before
 encryption was switched on, or imported as plaintext) cannot be erased this way; it is counted and always reported. A
@@ -38,27 +38,27 @@ from loomlog.services.application.admin.entity_references import (
     SearchedSubject,
 )
 from loomlog.services.application.admin.erasure_receipts import ErasureReceipts
-from loomlog.services.application.admin.row_erasure import ErasedRows, RowErasure
 from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.content import keys_unavailable
 from loomlog.services.application.errors import RETRY_SOON_S, bad_request, unavailable
 from loomlog.services.application.queries.read_your_writes import not_yet_error
 from loomlog.services.application.queries.runs import RunQueries
 from loomlog.services.application.runs.control import RunControl
-from loomlog.services.application.runs.requests import sanitize_reason
 from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN, TENANT
 from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.core.subjects import Erasure
-from loomlog.services.families.identity.credential_removal import CredentialRemoval
+from loomlog.services.families.operation import sanitize_reason
 from loomlog.services.families.ports.content_erasure import (
     ContentEraser,
     ContentFindings,
     ErasedSubject,
+    ErasureRequest,
     merged,
 )
-from loomlog.services.families.ports.content_erasure import Erasure as ContentErasure
+from loomlog.services.families.ports.credential_erasure import CredentialErasure
+from loomlog.services.families.ports.row_erasure import ErasedRows, RowErasure
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
 from loomlog.services.stream.entities.reads import PositionNotRead
 from loomlog.services.stream.global_tables.global_table import PARTITION
@@ -221,7 +221,7 @@ class SubjectErasure:
         erasers: Sequence[ContentEraser] = (),
         rows: RowErasure | None = None,
         receipts: ErasureReceipts | None = None,
-        credentials: CredentialRemoval | None = None,
+        credentials: CredentialErasure | None = None,
     ) -> None:
         """`rows` None: rows stay, with what their keys encrypt."""
         self._credentials = credentials
@@ -329,7 +329,7 @@ class SubjectErasure:
             key_ids=sorted({*(key.key_id for key in before.keys), *erased_keys}),
             root_run_ids=before.findings.root_run_ids,
         )
-        of_content = ContentErasure(id=erasure_id, by=caller.subject)
+        of_content = ErasureRequest(id=erasure_id, by=caller.subject)
         removed = merged(
             [
                 await eraser.erase(erased, part, of_content)

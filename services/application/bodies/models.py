@@ -23,7 +23,7 @@ from loomlog.services.core.run.limits import (
     OUTPUT_RETRIES_MAX,
     TARGET_PCT,
 )
-from loomlog.services.families.budget.limits import AMOUNT_MAX
+from loomlog.services.core.spending_limits import AMOUNT_MAX
 
 STRICT_CONFIG = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 Id = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{0,128}$")]

@@ -20,7 +20,6 @@ from loomlog.services.application.operations.residents import RESIDENT_OPERATION
 from loomlog.services.application.operations.runs import RUN_OPERATIONS
 from loomlog.services.application.operations.sessions import SESSION_OPERATIONS
 from loomlog.services.application.operations.state_files import STATE_FILE_OPERATIONS
-from loomlog.services.application.operations.users import USER_OPERATIONS
 from loomlog.services.application.operations.views import VIEW_OPERATIONS
 from loomlog.services.core.operations import AnyOperation
 from loomlog.services.families.registry import all_operations
@@ -38,7 +37,6 @@ APPLICATION_OPERATIONS: tuple[AnyOperation, ...] = (
     *DEFINITION_RUN_OPERATIONS,
     *ERASURE_OPERATIONS,
     *STATE_FILE_OPERATIONS,
-    *USER_OPERATIONS,
     *VIEW_OPERATIONS,
 )
 

@@ -1,17 +1,17 @@
 """The handlers of the operations on limits of what is spent, and on what was spent.
 
-Before: handlers.py. After: services/application/admin/budget_limits.py.
+Before: handlers.py. After: services/families/budget/spending_limits.py, services/application/queries/usage.py.
 """
 
 from typing import TYPE_CHECKING
 
 from loomlog.projections.frames.frame_json import format_rfc3339
-from loomlog.services.application.admin.budget_limits import LimitRequest, LimitView
 from loomlog.services.application.answers.policies import Limit, LimitList, LimitRemoved, UsageReport
 from loomlog.services.application.bodies.models import LimitBody
 from loomlog.services.application.operations import budgets as api
 from loomlog.services.core.operations import Answer, Call, Handlers
 from loomlog.services.core.times import parse_time_ms
+from loomlog.services.families.ports.spending_limits import LimitRequest, LimitView
 
 if TYPE_CHECKING:
     from loomlog.services.application.application import Application
@@ -28,7 +28,7 @@ class BudgetHandlers:
         return {api.LIST: self.list_all, api.SET: self.set, api.REMOVE: self.remove, api.REPORT: self.report}
 
     async def list_all(self, call: Call[api.LimitListAll]) -> Answer[LimitList]:
-        views = await self._application.budgets.limits(call.principal, call.input.tenant)
+        views = await self._application.limits.limits(call.principal, call.input.tenant)
         return Answer(value={"limits": [_limit_json(view) for view in views]})
 
     async def set(self, call: Call[LimitBody]) -> Answer[Limit]:
@@ -43,12 +43,12 @@ class BudgetHandlers:
             hard_micros=body.hard_limit_micros,
             strict=bool(body.strict),
         )
-        view, position = await self._application.budgets.set(call.principal, asked)
+        view, position = await self._application.limits.set(call.principal, asked)
         return Answer(value=_limit_json(view), positions=(position,))
 
     async def remove(self, call: Call[api.LimitRemove]) -> Answer[LimitRemoved]:
         asked = call.input
-        position = await self._application.budgets.remove(
+        position = await self._application.limits.remove(
             call.principal, asked.scope, asked.tenant or None, asked.scope_id
         )
         return Answer(value={"removed": bool(position)}, positions=(position,) if position else ())
@@ -56,7 +56,7 @@ class BudgetHandlers:
     async def report(self, call: Call[api.UsageAsked]) -> Answer[UsageReport]:
         asked = call.input
         group_by = [name.strip() for name in (asked.group_by or api.DEFAULT_GROUP_BY).split(",") if name.strip()]
-        rows = await self._application.budgets.usage(
+        rows = await self._application.usage.report(
             call.principal,
             group_by,
             tenant=asked.tenant,
@@ -68,21 +68,20 @@ class BudgetHandlers:
         )
 
 
-def _limit_json(view: LimitView) -> Limit:
-    limit, account = view.limit, view.account
+def _limit_json(limit: LimitView) -> Limit:
     return {
         "tenant_id": limit.tenant,
         "scope": limit.scope,
         "scope_id": limit.scope_id,
         "soft_limit": limit.soft_tokens,
         "hard_limit": limit.hard_tokens,
-        "used": account.used_tokens,
-        "reserved": account.reserved_tokens,
+        "used": limit.used_tokens,
+        "reserved": limit.reserved_tokens,
         "strict": limit.strict,
         "soft_limit_micros": limit.soft_micros,
         "hard_limit_micros": limit.hard_micros,
-        "used_micros": account.used_micros,
-        "reserved_micros": account.reserved_micros,
+        "used_micros": limit.used_micros,
+        "reserved_micros": limit.reserved_micros,
         "currency": limit.currency or None,
         "updated_at": format_rfc3339(limit.at_ms),
         "updated_by": limit.by,

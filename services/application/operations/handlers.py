@@ -19,7 +19,6 @@ from loomlog.services.application.operations.resident_handlers import ResidentHa
 from loomlog.services.application.operations.run_handlers import RunHandlers
 from loomlog.services.application.operations.session_handlers import SessionHandlers
 from loomlog.services.application.operations.state_file_handlers import StateFileHandlers
-from loomlog.services.application.operations.user_handlers import UserHandlers
 from loomlog.services.application.operations.view_handlers import ViewHandlers
 from loomlog.services.application.runs.approvals import ApprovalHandlers
 from loomlog.services.core.operations import Handlers
@@ -44,7 +43,6 @@ def application_handlers(application: "Application") -> Handlers:
         ErasureHandlers,
         StateFileHandlers,
         ApprovalHandlers,
-        UserHandlers,
         ViewHandlers,
     )
     return {operation: handler for area in areas for operation, handler in area(application).by_operation().items()}

@@ -16,11 +16,11 @@ from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.errors import bad_request
 from loomlog.services.application.queries.runs import RunQueries
 from loomlog.services.application.runs.control import RunControl
-from loomlog.services.application.runs.requests import sanitize_reason
 from loomlog.services.application.runs.run_filter import RunFilterExpression, parse_filter
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN
 from loomlog.services.core.refusals import Refused
+from loomlog.services.families.operation import sanitize_reason
 
 ACTIONS = ("pause", "resume", "cancel", "quarantine", "release")
 COUNTED_PAGES_MAX = 40

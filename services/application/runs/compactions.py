@@ -28,7 +28,7 @@ from loomlog.services.application.authentication import require_control, require
 from loomlog.services.application.errors import RETRY_LATER_S, bad_request, owner_refusal
 from loomlog.services.application.queries.runs import RunQueries, owner_of
 from loomlog.services.application.runs.control import RunControl, already_ended
-from loomlog.services.application.runs.requests import RunRequest, sanitize_reason
+from loomlog.services.application.runs.requests import RunRequest
 from loomlog.services.application.runs.run_ids import continuation_names, fork_names
 from loomlog.services.application.runs.start import RunStarts, StartAttempt, StartedRun
 from loomlog.services.application.streaming.items import EventItem
@@ -38,6 +38,7 @@ from loomlog.services.core.access.scopes import RUNS_CREATE, RUNS_READ
 from loomlog.services.core.refusals import Refused
 from loomlog.services.core.run.conversation.compaction import BUSY, COMPACT, COPY, NO_GAIN, NOTHING_TO_COMPACT
 from loomlog.services.core.run.limits import AGENT_NAME
+from loomlog.services.families.operation import sanitize_reason
 
 LIVE: Final = "live"
 MARKER: Final = "marker"

@@ -47,7 +47,7 @@ from loomlog.services.application.payloads import store_text
 from loomlog.services.application.queries.runs import RunQueries
 from loomlog.services.application.request_context import command_id as make_command_id
 from loomlog.services.application.request_context import current_request
-from loomlog.services.application.runs.requests import check_input, check_result, sanitize_reason
+from loomlog.services.application.runs.requests import check_input, check_result
 from loomlog.services.application.runs.run_target import CommandTarget
 from loomlog.services.application.streaming.items import EventItem
 from loomlog.services.application.streaming.run_stream import StreamSources
@@ -56,6 +56,7 @@ from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN, RUNS_CREATE
 from loomlog.services.core.refusals import Refused
 from loomlog.services.core.run.decide import ALREADY_APPLIED
+from loomlog.services.families.operation import sanitize_reason
 
 SOURCES = ("api", "webui")
 """Sources of a user text."""

@@ -35,12 +35,12 @@ from loomlog.services.application.queries.read_models import scope_of
 from loomlog.services.application.queries.read_your_writes import not_yet_error
 from loomlog.services.application.queries.runs import RunQueries
 from loomlog.services.application.runs.control import RunControl, already_ended
-from loomlog.services.application.runs.requests import sanitize_reason
 from loomlog.services.application.streaming.items import EventItem
 from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.core.access.decide import AccessFilter, Caller, access_filter
 from loomlog.services.core.access.scopes import RUNS_CREATE, RUNS_READ
 from loomlog.services.core.refusals import Refused
+from loomlog.services.families.operation import sanitize_reason
 from loomlog.services.stream.encryption.subject_keys import ContentEncryptor
 
 ANSWER, DECLINED = "answer", "declined"

@@ -21,7 +21,7 @@ import orjson
 from msgspec import field
 
 from loomlog.connectors.configuration.secret_registry import SecretRefused, SecretRegistry, require_hook_signatures
-from loomlog.connectors.crypto.content_encryption import TOKEN, has_tokens
+from loomlog.connectors.crypto.content_encryption import has_tokens
 from loomlog.connectors.definitions import DefinitionProblem
 from loomlog.connectors.definitions.triggers import hook_texts, parse_hooks
 from loomlog.connectors.json_schema import SchemaRefused
@@ -438,16 +438,6 @@ def check_result(result: str, *, done: bool) -> None:
         raise bad_request("result: only a call that is done has one; leave it out, the call is made again")
     if len(result.encode()) > limits.RESULT_BYTES_MAX:
         raise Refused("payload_too_large", f"result: at most {limits.RESULT_BYTES_MAX} bytes")
-
-
-def sanitize_reason(reason: str) -> str:
-    """Clean the reason of a command.
-
-    Control characters are removed, because read models store it as plain text, and so are tokens of encrypted content,
-    which would be decrypted for every reader of the reason; the rest is kept.
-    """
-    kept = TOKEN.sub("", "".join(character if character.isprintable() else " " for character in reason)).strip()
-    return kept[: limits.REASON_CHARACTERS_MAX]
 
 
 def _quote(text: str) -> str:

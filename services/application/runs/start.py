@@ -109,7 +109,6 @@ class RunStarts:
         clock_ms: Callable[[], int],
         fresh_token: Callable[[], str],
         decision_wait_s: float = limits.DECISION_WAIT_S,
-        check_admission: Callable[[str, str], None] = lambda tenant, agent: None,
         admit: Callable[[Caller, RunIdentity, str], Awaitable[None]] = _admit_all,
         credentials: RunCredentials | None = None,
         read_positions: Callable[[str, str, str], tuple[str, ...]] = lambda tenant, agent, user_id: (),
@@ -134,7 +133,6 @@ class RunStarts:
         self._decision_wait_s = decision_wait_s
         self.pending_starts = 0
         """Starts of this process that are in the log and wait for their owner, mostly for a free slot."""
-        self._check_admission = check_admission
         self._admit = admit
         self._require_publisher = require_publisher
 
@@ -216,7 +214,6 @@ class RunStarts:
         request, names = attempt.request, attempt.names
         if request.idempotency_key and (earlier := await self._earlier_run(attempt, wait=True)) is not None:
             return earlier
-        self._check_admission(attempt.requester.tenant, request.agent)
         await self._admit(attempt.caller, attempt.requester, request.agent)
         if request.agent_id:
             await self._check_handle(attempt)

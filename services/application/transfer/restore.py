@@ -28,12 +28,10 @@ from loomlog.connectors.protocols import LogRanges
 from loomlog.schemas.generated.run_events import ChildRequested, RunStarted
 from loomlog.schemas.generated.values import ImportOrigin
 from loomlog.services.application import limits
-from loomlog.services.application.admin.budget_limits import BudgetLimits
-from loomlog.services.application.admin.pauses import Pauses
 from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.command_publisher import CommandPublisher
 from loomlog.services.application.content import ContentAccess
-from loomlog.services.application.errors import RETRY_LATER_S, unavailable
+from loomlog.services.application.errors import RETRY_LATER_S, run_refusing, unavailable
 from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.application.transfer.entity_restore import AggregateImport, EntityRestore, RestoredAggregate
 from loomlog.services.application.transfer.event_import import (
@@ -48,6 +46,8 @@ from loomlog.services.core.families import StateFiles
 from loomlog.services.core.pauses import WidePause
 from loomlog.services.core.refusals import Refused
 from loomlog.services.core.run.lifecycle.fork import conversation_origin
+from loomlog.services.families.ports.spending_limits import SpendingLimits
+from loomlog.services.families.ports.wide_pauses import StatedPauses
 from loomlog.services.stream.archive.bundle import BlobPart, BrokenBundle
 from loomlog.services.stream.archive.state_file import (
     BrokenStateFile,
@@ -127,8 +127,8 @@ class StateRestore:
         self,
         sources: StreamSources,
         publisher: CommandPublisher,
-        pauses: Pauses,
-        budgets: BudgetLimits,
+        pauses: StatedPauses,
+        spending_limits: SpendingLimits,
         *,
         clock_ms: Callable[[], int],
         wait_s: float = limits.DECISION_WAIT_S,
@@ -143,7 +143,7 @@ class StateRestore:
         self._wait_s = wait_s
         self._content = sources.content
         self._pauses = pauses
-        self._budgets = budgets
+        self._limits = spending_limits
         self._busy = False
 
     async def restore(
@@ -172,7 +172,7 @@ class StateRestore:
             work = _RestoreWork(
                 self._importer,
                 self._pauses,
-                self._budgets,
+                self._limits,
                 caller,
                 checked,
                 unreadable,
@@ -250,8 +250,8 @@ class _RestoreWork:
     def __init__(
         self,
         importer: EventImporter,
-        pauses: Pauses,
-        budgets: BudgetLimits,
+        pauses: StatedPauses,
+        spending_limits: SpendingLimits,
         caller: Caller,
         checked: ValidatedState,
         unreadable: frozenset[str],
@@ -261,7 +261,7 @@ class _RestoreWork:
     ) -> None:
         self._importer = importer
         self._pauses = pauses
-        self._budgets = budgets
+        self._limits = spending_limits
         self._caller = caller
         self._checked = checked
         self._unreadable = unreadable
@@ -370,13 +370,14 @@ class _RestoreWork:
             result.add_position(restored.position)
 
     async def _restore_pause(self, pause: WidePause) -> None:
-        position = await self._pauses.restore(self._caller, pause, dry_run=self._dry_run)
+        restoring = self._pauses.restore(self._caller, pause, dry_run=self._dry_run)
+        position = await run_refusing(restoring, unavailable_code="log_unavailable")
         if position is not None:
             self._result.pauses += 1
             self._result.add_position(position)
 
     async def _restore_limit(self, limit: StatedLimit) -> None:
-        position = await self._budgets.restore(self._caller, limit, dry_run=self._dry_run)
+        position = await self._limits.restore(self._caller, limit, dry_run=self._dry_run)
         if position is not None:
             self._result.limits += 1
             self._result.add_position(position)

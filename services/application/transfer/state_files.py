@@ -29,19 +29,18 @@ from loomlog.connectors.storage.state_files import StateFiles as StateFileStore
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.codec import Codec
 from loomlog.services.application import limits
-from loomlog.services.application.admin.pauses import Pauses
 from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.errors import RETRY_LATER_S, bad_request, key_reused, unavailable
 from loomlog.services.application.queries.json_types import LeftOut, StateFile
 from loomlog.services.application.request_context import key_digests
 from loomlog.services.application.streaming.run_stream import StreamSources
-from loomlog.services.application.transfer.budget_limits import export_limits
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN
 from loomlog.services.core.families import StateFiles
 from loomlog.services.core.refusals import Refused
 from loomlog.services.core.run.evolve import REDUCER_VERSION
-from loomlog.services.families.budget.accounts import BudgetAccounts
+from loomlog.services.families.ports.spending_limits import SpendingLimits
+from loomlog.services.families.ports.wide_pauses import StatedPauses
 from loomlog.services.stream.archive.entity_export import EntityExport
 from loomlog.services.stream.archive.state_export import StateExport
 from loomlog.services.stream.archive.state_file import VERSION, StatedOmission, StateHeader, StateWriter
@@ -72,9 +71,9 @@ class Backups:
         sources: StreamSources,
         ranges: LogRanges,
         codec: Codec,
-        pauses: Pauses,
+        pauses: StatedPauses,
         files: StateFileStore | None,
-        accounts: BudgetAccounts,
+        spending_limits: SpendingLimits,
         *,
         events_topic: str,
         clock_ms: Callable[[], int],
@@ -86,7 +85,7 @@ class Backups:
         self._codec = codec
         self._pauses = pauses
         self._state_files = files
-        self._accounts = accounts
+        self._limits = spending_limits
         self._topic = events_topic
         self._clock_ms = clock_ms
         self._entities = entities
@@ -162,7 +161,7 @@ class Backups:
         now_ms = self._clock_ms()
         cut, (entity_cut, *further_cuts) = await self._consistent_cut()
         try:
-            await self._accounts.caught_up()
+            await self._limits.caught_up()
         except ConnectorError as error:
             raise unavailable("log", error) from error
         header = StateHeader(
@@ -263,11 +262,10 @@ class Backups:
     ) -> None:
         writer = out.writer
         out.write(writer.begin(header))
-        pauses = self._pauses.table
-        for pause in pauses.listed_for_tenant(header.tenant) if header.tenant else pauses.listed():
+        for pause in self._pauses.exported(header.tenant):
             out.write(writer.pause(pause))
             out.pauses += 1
-        for limit in export_limits(self._accounts.state, self._clock_ms()):
+        for limit in self._limits.exported():
             if not header.tenant or limit.tenant == header.tenant:
                 out.write(writer.limit(limit))
                 out.limits += 1

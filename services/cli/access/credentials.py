@@ -26,10 +26,9 @@ from loomlog.services.cli.access.tokens import Expires
 from loomlog.services.cli.commands import CommandGroup, run
 from loomlog.services.cli.errors import UsageError
 from loomlog.services.cli.http.api import ApiResponse, explain_pending
-from loomlog.services.cli.operations import IdempotencyKey, Tenant, operation_command
+from loomlog.services.cli.operations import IdempotencyKey, Tenant, find_operation, operation_command
 from loomlog.services.cli.runs.runs import Json, open_api
 from loomlog.services.cli.terminal.output import DIM, NAME, console, print_json
-from loomlog.services.families.identity import api
 
 PATH = "/v1/_credentialdef"
 credentials_app = typer.Typer(
@@ -108,8 +107,9 @@ async def _send(body: dict[str, str], tenant: str, key: str) -> ApiResponse:
 
 
 for _name, _operation in (
-    ("ls", api.LIST_CREDENTIALS),
-    ("show", api.GET_CREDENTIAL),
-    ("rewrap", api.REWRAP_CREDENTIALS),
+    ("ls", "identity.list_credential"),
+    ("show", "identity.get_credential"),
+    ("rewrap", "identity.rewrap_credentials"),
 ):
-    credentials_app.command(_name, help=_operation.summary)(operation_command(_operation))
+    _command = operation_command(find_operation(_operation))
+    credentials_app.command(_name, help=find_operation(_operation).summary)(_command)

@@ -15,16 +15,14 @@ from collections.abc import Mapping
 import typer
 
 from loomlog.services.application.operations.process import GET_CALLER
-from loomlog.services.application.operations.users import EXPLAIN_ACCESS, INSPECT_USER, LIST_TENANTS, LIST_USERS
 from loomlog.services.cli.commands import CommandGroup
-from loomlog.services.cli.operations import operation_command
-from loomlog.services.core.operations import AnyOperation
-from loomlog.services.families.identity import api
+from loomlog.services.cli.operations import find_operation, operation_command
 
 
-def _group(summary: str, commands: Mapping[str, AnyOperation]) -> typer.Typer:
+def _group(summary: str, commands: Mapping[str, str]) -> typer.Typer:
     group = typer.Typer(cls=CommandGroup, no_args_is_help=True, help=summary)
-    for name, operation in commands.items():
+    for name, operation_name in commands.items():
+        operation = find_operation(operation_name)
         group.command(name, help=operation.summary)(operation_command(operation))
     return group
 
@@ -32,20 +30,20 @@ def _group(summary: str, commands: Mapping[str, AnyOperation]) -> typer.Typer:
 users_app = _group(
     "Users of a tenant: who is registered, with which access, and their tokens.",
     {
-        "add": api.REGISTER_USER,
-        "ls": LIST_USERS,
-        "show": INSPECT_USER,
-        "set": api.CHANGE_USER,
-        "rm": api.REMOVE_USER,
-        "token": api.MINT_USER_TOKEN,
-        "tokens": api.LIST_USER_TOKENS,
-        "revoke": api.REVOKE_USER_TOKEN,
+        "add": "identity.register_user",
+        "ls": "user.list",
+        "show": "user.inspect",
+        "set": "identity.change_user",
+        "rm": "identity.remove_user",
+        "token": "identity.mint_user_token",
+        "tokens": "identity.list_user_tokens",
+        "revoke": "identity.revoke_user_token",
     },
 )
 tenants_app = _group(
     "Tenants: which there are, and their quotas.",
-    {"ls": LIST_TENANTS, "quota": api.SET_QUOTA, "quotas": api.LIST_QUOTAS},
+    {"ls": "tenant.list", "quota": "identity.set_quota", "quotas": "identity.list_quotas"},
 )
-access_app = _group("Whether a caller may call an operation, and why.", {"explain": EXPLAIN_ACCESS})
+access_app = _group("Whether a caller may call an operation, and why.", {"explain": "access.explain"})
 whoami = operation_command(GET_CALLER)
 whoami.__doc__ = "Show the caller that the token is."

@@ -20,10 +20,9 @@ from loomlog.connectors.http.sse import EventParser, FrameTooLarge
 from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import CliError, NotFound, UsageError
 from loomlog.services.cli.http.api import ApiClient, quote_segment
-from loomlog.services.cli.memory.entry_text import short_value
 from loomlog.services.cli.operations import Position, Tenant
 from loomlog.services.cli.runs.runs import Json, open_api
-from loomlog.services.cli.terminal.formatting import pluralize
+from loomlog.services.cli.terminal.formatting import pluralize, short_value
 from loomlog.services.cli.terminal.output import DIM, NAME, console, fact_line, print_json, print_json_line, print_table
 from loomlog.services.cli.terminal.times import UNIT_S
 

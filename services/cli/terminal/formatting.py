@@ -22,6 +22,8 @@ KIB = 1024
 MICROS = 1_000_000
 ARGUMENT_CHARACTERS = 48
 """Characters of one argument of a tool call; enough for a path or the beginning of a pattern."""
+VALUE_CHARACTERS = 60
+"""Characters of a JSON value in a list."""
 PRIMARY_ARGUMENTS = ("path", "file_path", "url", "command", "pattern", "query", "name")
 """Arguments that identify a call, shown first."""
 CONTROL_CHARACTERS = {
@@ -35,6 +37,11 @@ CONTROL_CHARACTERS = {
 output.
 """
 DAY_S = 86400
+
+
+def short_value(value: Any) -> str:
+    """Format a value as JSON on one line, cut."""
+    return one_line(json.dumps(value, ensure_ascii=False), VALUE_CHARACTERS)
 
 
 def format_age(seconds: float) -> str:

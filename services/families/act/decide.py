@@ -12,9 +12,10 @@ from typing import assert_never
 from loomlog.schemas.generated.act_commands import BeginAct, EndAct, NoteRefusals
 from loomlog.schemas.generated.act_events import ActBegun, ActEnded, ActRefused
 from loomlog.schemas.generated.entity_events import CommandRefused
+from loomlog.services.core.acts import NAME_CHARACTERS_MAX, UNKNOWN
 from loomlog.services.core.families import At, TimerFired
 from loomlog.services.families.act import limits
-from loomlog.services.families.act.state import FINAL, NEW, OUTCOMES, UNKNOWN, Act, ActEvent
+from loomlog.services.families.act.state import FINAL, NEW, OUTCOMES, Act, ActEvent
 
 ActCommand = BeginAct | EndAct | NoteRefusals
 
@@ -94,8 +95,8 @@ def _problem(command: ActCommand) -> str:
         if name in texts:
             if len(value.encode(errors="replace")) > limits.TEXT_BYTES_MAX:
                 return f"{name}: expected at most {limits.TEXT_BYTES_MAX} bytes"
-        elif len(value) > limits.NAME_CHARACTERS_MAX or not value.isprintable():
-            return f"{name}: expected at most {limits.NAME_CHARACTERS_MAX} printable characters"
+        elif len(value) > NAME_CHARACTERS_MAX or not value.isprintable():
+            return f"{name}: expected at most {NAME_CHARACTERS_MAX} printable characters"
     if isinstance(command, EndAct):
         return "" if command.outcome in OUTCOMES else f"outcome: expected one of {', '.join(OUTCOMES)}"
     if command.at_ms < 0:

@@ -3,7 +3,7 @@
 All accounts of an installation are one aggregate, `budget:/installation`, because one call is charged to up to three of
 them (state.py). No transport is generated for its commands: limits have a shape of their own
 (services/application/operations/budgets.py), and runtimes reserve and settle
-(services/runtime/models/budget_reservation.py).
+(reservations.py).
 """
 
 from loomlog.schemas.generated.budget_commands import ReleaseBudget, RemoveLimit, ReserveBudget, SetLimit, SettleBudget
@@ -29,6 +29,7 @@ FAMILY = installation_family(
     ),
     # The section "limits": sums and reservations stay with the calls that made them.
     state_files=StateFiles.SECTION,
+    services="loomlog.services.families.budget.services",
     commands={
         SetLimit: ("limit", "Set the limits of an account."),
         RemoveLimit: ("unlimit", "Remove the limits of an account."),

@@ -6,7 +6,7 @@ replica may lag, so a process says with each start which limits it knows (`limit
 
 Commands go by EntityClient, in memory where the partition is owned, and those of one moment together.
 
-Before: runtime/models/budget_reservation.py, application/admin/budget_limits.py. After: services/stream/entities.
+Before: reservations.py, spending_limits.py. After: services/stream/entities.
 """
 
 import asyncio

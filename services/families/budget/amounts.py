@@ -9,17 +9,10 @@ from collections.abc import Iterable, Iterator
 from loomlog.schemas.generated.budget_events import BudgetRefused
 from loomlog.schemas.generated.values import LimitNotice
 from loomlog.schemas.records import Value, replace
-from loomlog.services.families.budget.calendar_month import month_of
+from loomlog.services.core.calendar_month import month_of
+from loomlog.services.core.spending_limits import OPERATOR
 from loomlog.services.families.budget.limits import CALL_AMOUNT_MAX
-from loomlog.services.families.budget.state import (
-    EMPTY,
-    OPERATOR,
-    AccountUsage,
-    BudgetState,
-    Limit,
-    limited,
-    reserved_multiple,
-)
+from loomlog.services.families.budget.state import EMPTY, AccountUsage, BudgetState, Limit, limited, reserved_multiple
 
 TOKENS, MICROS = "tokens", "micros"
 UNITS = {TOKENS: "tokens", MICROS: "millionths of the currency"}

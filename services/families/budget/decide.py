@@ -28,18 +28,16 @@ from loomlog.schemas.generated.budget_events import (
     LimitSet,
 )
 from loomlog.schemas.generated.entity_events import CommandRefused
+from loomlog.services.core.calendar_month import month_of
 from loomlog.services.core.families import At, TimerFired
+from loomlog.services.core.spending_limits import AMOUNT_MAX, ID_MAX, account_error
 from loomlog.services.families.budget import limits
 from loomlog.services.families.budget.amounts import LimitExceeded, find_exceeded_limit, reserved_amounts
-from loomlog.services.families.budget.calendar_month import month_of
 from loomlog.services.families.budget.state import (
     ACTUAL,
     CORRECTED,
     EXPIRED,
     LOST,
-    OPERATOR,
-    SCOPES,
-    TENANT,
     UNRESERVED,
     BudgetState,
     account_key,
@@ -91,9 +89,9 @@ def _command_error(command: Command) -> str:
         amounts = (command.tokens, command.micros)
         if any(not 0 <= amount <= limits.CALL_AMOUNT_MAX for amount in amounts):
             return f"{amounts} tokens and micros: expected 0 to {limits.CALL_AMOUNT_MAX} of each"
-        too_long = [name for name in (command.id, command.user_id, command.tenant) if len(name) > limits.ID_MAX]
+        too_long = [name for name in (command.id, command.user_id, command.tenant) if len(name) > ID_MAX]
         if too_long:
-            return f"{too_long[0][:40]!r}... has more than {limits.ID_MAX} characters"
+            return f"{too_long[0][:40]!r}... has more than {ID_MAX} characters"
     return ""
 
 
@@ -146,28 +144,13 @@ def _set(books: BudgetState, command: SetLimit) -> Event | CommandRefused:
     )
 
 
-def account_error(scope: str, tenant: str, scope_id: str) -> str:
-    """Return what is wrong with the name of an account; empty if nothing is."""
-    if scope not in SCOPES:
-        return f"scope is {scope[:40]!r}: expected operator, tenant or user"
-    if any(not text.isprintable() or len(text) > limits.ID_MAX for text in (tenant, scope_id)):
-        return f"tenant_id and scope_id are printable, and have at most {limits.ID_MAX} characters"
-    if scope == OPERATOR:
-        return "" if not tenant and not scope_id else "the scope operator has neither tenant_id nor scope_id"
-    if not tenant:
-        return f"tenant_id is required for the scope {scope}"
-    if scope == TENANT:
-        return "" if scope_id == tenant else "scope_id of the scope tenant is that tenant"
-    return "" if scope_id else "scope_id is required for the scope user: the user"
-
-
 def _amounts_error(command: SetLimit) -> str:
     values = (command.soft_tokens, command.hard_tokens, command.soft_micros, command.hard_micros)
     amounts = [amount for amount in values if amount is not None]
     if not amounts:
         return "a limit needs soft_limit, hard_limit, or one of them in money"
-    if any(not 0 <= amount <= limits.AMOUNT_MAX for amount in (*amounts, command.used_tokens, command.used_micros)):
-        return f"limits are whole numbers of 0 to {limits.AMOUNT_MAX}"
+    if any(not 0 <= amount <= AMOUNT_MAX for amount in (*amounts, command.used_tokens, command.used_micros)):
+        return f"limits are whole numbers of 0 to {AMOUNT_MAX}"
     return ""
 
 

@@ -14,13 +14,9 @@ within seconds, and so does the result of a call that was counted as lost.
 """
 CALL_AMOUNT_MAX = 2**40
 """Largest amount of one call, in tokens or millionths; more is an error of the sender."""
-ID_MAX = 300
-"""Characters of the id of a call (run id, turn and attempt), of a user id and of a tenant."""
 RESERVATION_MS = 30 * 60_000
 """Milliseconds after which an unsettled reservation counts as lost, rounded up to a minute. Longer than any model call;
 a call that takes longer is still counted correctly as long as it is remembered.
 """
 EXPIRED_PER_DECISION = 100
 """Reservations that one decision closes because they have expired, so that it fits one append."""
-AMOUNT_MAX = 2**53
-"""Largest limit or amount: what JSON clients can still count exactly, nine thousand million units of money."""

@@ -34,13 +34,11 @@ from loomlog.schemas.generated.budget_events import (
     LimitSet,
 )
 from loomlog.schemas.records import Value, replace
+from loomlog.services.core.spending_limits import OPERATOR, TENANT, USER
 from loomlog.services.families.budget.limits import REMEMBERED_MAX
 
 VERSION = 1
 """Version of the fold."""
-OPERATOR, TENANT, USER = "operator", "tenant", "user"
-SCOPES = (OPERATOR, TENANT, USER)
-"""Scopes of an account, widest first: the order in which limits are checked."""
 ACTUAL, LOST, EXPIRED, CORRECTED, UNRESERVED = "actual", "lost", "expired", "corrected", "unreserved"
 """Kinds of BudgetSettled."""
 

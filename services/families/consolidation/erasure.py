@@ -12,7 +12,7 @@ from loomlog.schemas.generated.consolidation_events import TargetDropped
 from loomlog.services.families.consolidation.items import TARGET_ITEM
 from loomlog.services.families.consolidation.state import FAMILY_NAME
 from loomlog.services.families.memory.scope_erasure import ErasureCommands, scope_of_subject
-from loomlog.services.families.ports.content_erasure import ContentFindings, ErasedSubject, Erasure
+from loomlog.services.families.ports.content_erasure import ContentFindings, ErasedSubject, ErasureRequest
 from loomlog.services.stream.entities.answers import EntityCommands
 from loomlog.services.stream.entities.reads import EntityReads
 
@@ -34,7 +34,7 @@ class TargetErasure:
             findings.counts[PENDING] = orjson.loads(rows[0].document)["pending"] if rows else 0
         return findings
 
-    async def erase(self, subject: ErasedSubject, before: ContentFindings, erasure: Erasure) -> ContentFindings:
+    async def erase(self, subject: ErasedSubject, before: ContentFindings, erasure: ErasureRequest) -> ContentFindings:
         """Drop the target."""
         findings, scope = ContentFindings(), scope_of_subject(subject)
         if scope is not None:

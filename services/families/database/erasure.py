@@ -17,7 +17,7 @@ from loomlog.services.families.database.items import DATABASE_ITEM
 from loomlog.services.families.database.state import FAMILY_NAME
 from loomlog.services.families.memory.author import AGENT, RUN, TENANT, Scope, scope_of_aggregate
 from loomlog.services.families.memory.scope_erasure import ErasureCommands, scope_of_subject
-from loomlog.services.families.ports.content_erasure import ContentFindings, ErasedSubject, Erasure
+from loomlog.services.families.ports.content_erasure import ContentFindings, ErasedSubject, ErasureRequest
 from loomlog.services.stream.entities.answers import EntityCommands
 from loomlog.services.stream.entities.reads import EntityReads
 
@@ -70,7 +70,7 @@ class DatabaseErasure:
                 findings.truncated = True
                 return rows
 
-    async def erase(self, subject: ErasedSubject, before: ContentFindings, erasure: Erasure) -> ContentFindings:
+    async def erase(self, subject: ErasedSubject, before: ContentFindings, erasure: ErasureRequest) -> ContentFindings:
         """Drop the database of the scope, whether or not it was found, and those that were."""
         assert isinstance(before, DatabaseFindings)
         findings, scope = ContentFindings(client_names=CLIENT_NAMES), scope_of_subject(subject)

@@ -76,5 +76,6 @@ FAMILY = Family(
     sends=sends,
     items=definition_items,
     api="loomlog.services.families.definition.api",
+    start_check="loomlog.services.families.definition.files",
     services="loomlog.services.families.definition.services",
 )

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from loomlog.connectors.configuration.load import ProcessConfiguration
 from loomlog.connectors.configuration.mcp_block import McpServerBlock
 from loomlog.connectors.configuration.model import Configuration, VolumeBlock
 from loomlog.connectors.configuration.tree import KeyPath
@@ -25,9 +26,9 @@ def configured_definitions(configuration: Configuration) -> dict[tuple[str, str]
     }
 
 
-def find_definition_problems(configuration: Configuration) -> Iterator[tuple[KeyPath, str]]:
+def find_start_problems(loaded: ProcessConfiguration, environ: Mapping[str, str]) -> Iterator[tuple[KeyPath, str]]:
     """Yield the place and the text of each definition that `configured_definitions` refuses."""
-    for kind, name, path, content_of in _iter_definitions(configuration):
+    for kind, name, path, content_of in _iter_definitions(loaded.configuration):
         try:
             file_definition(kind, name, content_of())
         except DefinitionProblem as problem:

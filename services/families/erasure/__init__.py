@@ -1,6 +1,6 @@
 """The family of erasures: an aggregate for each person, with what is gone from the read models (decision 71).
 
-Before: services/application/admin/erasure.py sends the command. After: projections/erasures.py deletes the rows.
+Before: row_erasure.py sends the command. After: projections/erasures.py deletes the rows.
 """
 
 from collections.abc import Sequence
@@ -71,4 +71,5 @@ FAMILY = Family(
         state_files=StateFiles.LEFT_OUT, erasure=Erasure.NOTHING, audit=Audit.WHOLE, rebuild=Rebuild.EVENTS
     ),
     commands=(_command(EraseRuns, "erase_runs", "Erase the runs of a subject from all read models."),),
+    services="loomlog.services.families.erasure.services",
 )

@@ -4,9 +4,8 @@ Every process has all of it in memory, so that a caller is found without a round
 gives no access anywhere within a second (decision 70).
 
     state.py, decide.py   the rules; limits.py has the bounds
-    tokens.py             texts of tokens, and what is kept of them
-    directory.py          tokens and users of all aggregates, as callers are found in them
-    api.py, handlers.py   the operations, and what carries them out
+    directory.py          tokens and users of all aggregates, as callers are found in them; quotas.py: what they may
+    api.py, handlers.py   the operations, and what carries them out; those on credentials and users beside them
     services.py           opens them in a process
 
 Before: requests. After: services/application/authentication.py asks the directory for every request.
@@ -47,6 +46,7 @@ from loomlog.services.families.identity.state import (
     shard_of_credential,
     shard_of_token,
 )
+from loomlog.services.families.identity.user_api import USER_OPERATIONS
 
 
 def _aggregate(command: Any) -> str:
@@ -97,6 +97,6 @@ FAMILY = Family(
     ),
     content_subject=_subject,
     reads=Reads.REPLICATED,
-    operations=OPERATIONS,
+    operations=(*OPERATIONS, *USER_OPERATIONS),
     services="loomlog.services.families.identity.services",
 )

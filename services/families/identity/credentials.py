@@ -19,7 +19,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import ClassVar
 
 from loomlog.connectors.configuration.credential_block import GITHUB_APP, INLINE, OAUTH
 from loomlog.connectors.credentials.github_apps import AHEAD_S, installation_token, parse_app
@@ -29,11 +28,12 @@ from loomlog.connectors.credentials.short_tokens import ShortTokens
 from loomlog.connectors.errors import ConnectorError, Permanent
 from loomlog.connectors.storage.stored_credentials import CredentialKey, SealedCredential, StoredCredentials
 from loomlog.connectors.tools.references import STORED
-from loomlog.schemas.records import Secretive, Value
+from loomlog.schemas.records import Value
 from loomlog.services.families.identity.credential_uses import CredentialUses, UseKey
 from loomlog.services.families.identity.directory import Directory
 from loomlog.services.families.identity.renewals import Renewals
 from loomlog.services.families.identity.state import Credential, entry_key
+from loomlog.services.families.ports.credentials import CredentialUser, CredentialValue
 
 READS_MAX = 3
 """Versions that are tried in a row: each may be replaced while it is read."""
@@ -47,32 +47,11 @@ GRANT_PREFIX = "mcp-oauth-"
 """Beginning of the names of grants of MCP servers, which no reference reaches: they go to their own server alone."""
 
 
-class CredentialUser(Value, frozen=True, kw_only=True):
-    """The user of a credential: a run, or what starts one."""
-
-    tenant: str
-    user: str = ""
-    agent: str = ""
-    purpose: str = ""
-    """What for, such as `tool mcp__crm__find`; empty: the use is not noted."""
-    run_id: str = ""
-    """The run, or the root of its tree."""
-
-
 class NamedCredential(Value, frozen=True, kw_only=True):
     """The credential that a name means."""
 
     key: CredentialKey
     credential: Credential
-
-
-class CredentialValue(Secretive, frozen=True, kw_only=True):
-    """The value of a credential at one time."""
-
-    SECRETS: ClassVar[frozenset[str]] = frozenset({"value"})
-
-    named: NamedCredential
-    value: str
 
 
 class CredentialMissing(Permanent):
@@ -84,7 +63,7 @@ class CredentialMissing(Permanent):
 
 
 class CredentialReader:
-    """Finds credentials and reads their values. `store` None: without a secret key there are none."""
+    """The port CredentialValues, and what only families need. `store` None: without a secret key there are none."""
 
     def __init__(
         self,
@@ -111,6 +90,15 @@ class CredentialReader:
     def find(self, name: str, user: CredentialUser) -> NamedCredential | None:
         """Return the credential of a name, as far as this process has read; None: there is none, or it is a grant."""
         return None if name.startswith(GRANT_PREFIX) else self.find_grant(name, user)
+
+    def has(self, name: str, user: CredentialUser) -> bool:
+        """See CredentialValues."""
+        return self.find(name, user) is not None
+
+    async def find_value(self, name: str, user: CredentialUser) -> CredentialValue | None:
+        """See CredentialValues."""
+        named = self.find(name, user)
+        return None if named is None else await self.read(named, user)
 
     def find_grant(self, name: str, user: CredentialUser) -> NamedCredential | None:
         """Return the credential of a name, also one that is a grant; None when there is none."""
@@ -147,12 +135,12 @@ class CredentialReader:
             return await self.read(named, user)
         key = await self.read(named, user)
         with _errors_of(reference):
-            token = await self._installation_token(key)
-        return CredentialValue(named=key.named, value=token)
+            token = await self._installation_token(key, named.credential.version)
+        return CredentialValue(key=key.key, value=token)
 
-    async def _installation_token(self, key: CredentialValue) -> str:
+    async def _installation_token(self, key: CredentialValue, version: int) -> str:
         app = parse_app(key.value)
-        place = (key.named.key, key.named.credential.version, hashlib.sha256(key.value.encode()).digest())
+        place = (key.key, version, hashlib.sha256(key.value.encode()).digest())
         obtain = partial(installation_token, self._requests, app, now_s=self._clock_s)
         return await self._installation_tokens.get(place, obtain)
 
@@ -174,7 +162,7 @@ class CredentialReader:
             for _ in range(READS_MAX):
                 if value := await self._current_value(named):
                     self._note_use(named, user)
-                    return CredentialValue(named=named, value=value)
+                    return CredentialValue(key=named.key, value=value)
                 await self._catch_up(named.key.name, user)
                 newer = self.find(named.key.name, user)
                 if newer is None or newer == named:

@@ -11,10 +11,12 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from loomlog.connectors.crypto.operator_tokens import PREFIX, Peppers
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.schemas.generated.values import TenantQuota
 from loomlog.schemas.position import Position
+from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.families import aggregate_id, aggregate_key, installation_aggregate
 from loomlog.services.core.refusals import Refused
 from loomlog.services.families.identity.state import (
@@ -27,7 +29,6 @@ from loomlog.services.families.identity.state import (
     entry_key,
     shard_of,
 )
-from loomlog.services.families.identity.tokens import PREFIX, Peppers
 from loomlog.services.stream.entities.replicas import Replicas
 
 SILENCE_S = 10.0
@@ -46,7 +47,7 @@ Subject = tuple[str, str]
 
 
 class Directory:
-    """Tokens by text and id, users, quotas and credentials by tenant."""
+    """Tokens by text and id, users, quotas and credentials by tenant (port CallerDirectory)."""
 
     def __init__(
         self,
@@ -77,6 +78,11 @@ class Directory:
         replicas.on_fold(NAME, self._fold)
 
     # --- callers -----------------------------------------------------------------------------------------------------
+
+    def find_caller(self, text: str) -> Caller | None:
+        """See services/families/ports/callers.py."""
+        token = self.find(text)
+        return None if token is None else caller_of(token)
 
     def find(self, text: str) -> Token | None:
         """Return the token in force with a text; None when there is none. Raises Refused(identity_unavailable)."""
@@ -216,6 +222,12 @@ class Directory:
             changed, offsets = self._replicas.position(aggregate), self._credential_offsets.setdefault(state.tenant, {})
             position = Position.parse(changed)
             offsets[position.partition] = max(position.offset, offsets.get(position.partition, 0))
+
+
+def caller_of(token: Token) -> Caller:
+    """Return the caller that a token is."""
+    scopes = frozenset(token.scopes)
+    return Caller(name=token.name, tenant=token.tenant, subject=token.subject, scopes=scopes, token_id=token.def_id)
 
 
 def _versions(state: Identity) -> dict[str, int]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
+from loomlog.connectors.crypto.operator_tokens import PREFIX, Peppers, new_text
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.generated.identity_commands import (
     ChangeUser,
@@ -33,7 +34,6 @@ from loomlog.services.core.times import parse_time_ms
 from loomlog.services.families.identity import api, limits
 from loomlog.services.families.identity.directory import Directory
 from loomlog.services.families.identity.state import ACTIVE, TENANT_WIDE, Token, User, token_of
-from loomlog.services.families.identity.tokens import Peppers, new_text, suffix_of
 from loomlog.services.families.installation import InstallationCommands
 from loomlog.services.families.operation import Decrypt
 
@@ -105,7 +105,7 @@ class IdentityHandlers:
             subject=asked.subject or f"tok-{asked.name}"[:64],
             scopes=scopes,
             hashed=peppers.hashed(text),
-            suffix=suffix_of(text, is_imported=bool(asked.import_token)),
+            suffix=_suffix_of(text, is_imported=bool(asked.import_token)),
             expires_at_ms=_time_ms(asked.expires_at),
             is_imported=bool(asked.import_token),
         )
@@ -131,7 +131,7 @@ class IdentityHandlers:
             def_id=token.def_id,
             new_def_id=new_id,
             hashed=peppers.hashed(text),
-            suffix=suffix_of(text, is_imported=False),
+            suffix=_suffix_of(text, is_imported=False),
             grace_ms=grace_s * 1000,
             expires_at_ms=_time_ms(asked.expires_at),
         )
@@ -342,7 +342,7 @@ class IdentityHandlers:
             subject=asked.subject,
             user=asked.subject,
             hashed=peppers.hashed(text),
-            suffix=suffix_of(text, is_imported=False),
+            suffix=_suffix_of(text, is_imported=False),
             expires_at_ms=_time_ms(asked.expires_at),
         )
         if asked.subject not in self._directory.users(tenant):
@@ -437,6 +437,11 @@ def _def_id(call: Call[Any]) -> str:
 def _envelope_of(call: Call[Any], token: Token) -> CommandEnvelope:
     """Return the envelope of a command for a token: those of administrators belong to the installation."""
     return replace(call.envelope(), tenant="" if ADMIN in token.scopes else token.tenant)
+
+
+def _suffix_of(text: str, *, is_imported: bool) -> str:
+    """Return the characters by which people tell tokens apart; none of a text that the operator has chosen."""
+    return "" if is_imported else text.removeprefix(PREFIX)[: limits.SUFFIX_CHARACTERS_MAX]
 
 
 def _time_ms(text: str | None) -> int:

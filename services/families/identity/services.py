@@ -3,6 +3,7 @@
 Before: services/families/opening.py. After: handlers.py; services/application/authentication.py asks the directory.
 """
 
+import dataclasses
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -11,6 +12,7 @@ from loomlog.connectors.configuration.load import ProcessConfiguration
 from loomlog.connectors.credentials.json_requests import JsonRequests
 from loomlog.connectors.credentials.outside_stores import NO_STORES, OutsideStores
 from loomlog.connectors.crypto.installation_key import SecretKey
+from loomlog.connectors.crypto.operator_tokens import Peppers, peppers_of
 from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.storage.stored_credentials import (
     MemoryStoredCredentialRows,
@@ -27,11 +29,19 @@ from loomlog.services.families.identity.credentials import CredentialReader
 from loomlog.services.families.identity.directory import Directory
 from loomlog.services.families.identity.handlers import IdentityHandlers
 from loomlog.services.families.identity.limits import GRACE_S_DEFAULT
+from loomlog.services.families.identity.quotas import Quotas
 from loomlog.services.families.identity.renewals import Renewals
-from loomlog.services.families.identity.tokens import Peppers, peppers_of
+from loomlog.services.families.identity.user_handlers import UserHandlers
 from loomlog.services.families.installation import InstallationCommands
 from loomlog.services.families.opening import FamilyContext, FamilyServices
+from loomlog.services.families.ports.callers import CallerDirectory
+from loomlog.services.families.ports.credential_erasure import CredentialErasure
+from loomlog.services.families.ports.credentials import CredentialValues
+from loomlog.services.families.ports.entity_ends import EntityEnds
+from loomlog.services.families.ports.quotas import CallerQuotas
+from loomlog.services.families.ports.run_reads import RunReads
 
+NEEDS = ("budget", "pause")  # what a pause refuses counts against no quota
 CONFLICT = "revision_conflict"
 GITHUB_HOST = "api.github.com"
 """Host that credentials may name besides those that the settings allow."""
@@ -86,11 +96,32 @@ def open_family(context: FamilyContext) -> FamilyServices:
     )
     removal = CredentialRemoval(commands, directory, store, clock_ms=context.clock_ms)
     of_credentials = CredentialHandlers(commands, directory, reader, removal, clock_ms=context.clock_ms)
-    context.provide(directory, handlers, reader, removal)
-    return FamilyServices(
+    context.provide(directory, handlers, reader)
+    context.provide_as(CredentialValues, reader)
+    context.provide_as(CallerDirectory, directory)
+    context.provide_as(CredentialErasure, removal)
+    opened = FamilyServices(
         handlers={**handlers.by_operation(), **of_credentials.by_operation()},
         start_positions=lambda tenant, agent, user_id: directory.credential_positions(tenant),
         close=partial(_close, uses, options),
+    )
+    runs = context.find(RunReads)
+    return opened if runs is None else _with_callers(opened, context, directory, runs)
+
+
+def _with_callers(
+    opened: FamilyServices, context: FamilyContext, directory: Directory, runs: RunReads
+) -> FamilyServices:
+    """Return the services of a process that has callers: their quotas, what there is of them, and news of tokens."""
+    quotas = Quotas(directory, runs.count_active)
+    context.provide_as(CallerQuotas, quotas)
+    users = UserHandlers(context, directory, runs)
+    ends = context.find(EntityEnds)
+    return dataclasses.replace(
+        opened,
+        handlers={**opened.handlers, **users.by_operation()},
+        admit_run=quotas.admit_run,
+        tasks={} if ends is None else {"news of tokens": partial(directory.listen, ends.read)},
     )
 
 

@@ -49,9 +49,10 @@ from loomlog.schemas.ids import fresh_token
 from loomlog.services.core.mcp_logins import CALLBACK_PATH, CLIENT_PATH, CONSENT_PATH, AskedConsent
 from loomlog.services.core.refusals import Refused
 from loomlog.services.families.identity import limits
-from loomlog.services.families.identity.credentials import GRANT_PREFIX, CredentialReader, CredentialUser
+from loomlog.services.families.identity.credentials import GRANT_PREFIX, CredentialReader
 from loomlog.services.families.installation import InstallationCommands
 from loomlog.services.families.mcp.server import Server
+from loomlog.services.families.ports.credentials import CredentialUser
 
 log = logging.getLogger(__name__)
 

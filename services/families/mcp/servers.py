@@ -48,10 +48,11 @@ from loomlog.schemas.ids import fresh_token
 from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.families.definition.operations import ask_owner
 from loomlog.services.families.definition.table import FILE, SHARED, DefinitionTable, Resolved
-from loomlog.services.families.identity.credentials import CredentialReader, CredentialUser
+from loomlog.services.families.identity.credentials import CredentialReader
 from loomlog.services.families.mcp.grants import McpGrants, remedy_of
 from loomlog.services.families.mcp.server import Server
 from loomlog.services.families.mcp.state import FILES_TENANT, NAME, NEEDS_AUTHORIZATION, ServerTools
+from loomlog.services.families.ports.credentials import CredentialUser
 from loomlog.services.stream.entities.answers import EntityCommands
 from loomlog.services.stream.entities.replicas import Replicas
 

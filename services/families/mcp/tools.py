@@ -27,10 +27,10 @@ from loomlog.connectors.tools.references import RunValues, mask_credentials, mas
 from loomlog.connectors.tools.registry import build_specs
 from loomlog.schemas.records import replace
 from loomlog.services.core.run.interrupts.questions import CANCELLED
-from loomlog.services.families.identity.credentials import CredentialUser
 from loomlog.services.families.mcp.effects import effect_of
 from loomlog.services.families.mcp.server import Server
 from loomlog.services.families.mcp.servers import McpServers
+from loomlog.services.families.ports.credentials import CredentialUser
 from loomlog.services.families.ports.end_calls import EndCall
 
 log = logging.getLogger("loomlog.runtime")

@@ -58,6 +58,7 @@ FAMILY = Family(
     refill=refill,
     operations=OPERATIONS,
     tools=(TOOL,),
+    start_check="loomlog.services.families.memory.services",
     kept_ms={"earlier versions of entries of memory": VERSION_KEPT_MS},
     services="loomlog.services.families.memory.services",
 )

@@ -23,7 +23,7 @@ from loomlog.services.families.memory.author import Scope
 from loomlog.services.families.memory.items import SCOPE_ITEM, VERSION_ITEM
 from loomlog.services.families.memory.scope_erasure import ErasureCommands, scope_of_subject
 from loomlog.services.families.memory.store import FAMILY_NAME
-from loomlog.services.families.ports.content_erasure import ContentFindings, ErasedSubject, Erasure
+from loomlog.services.families.ports.content_erasure import ContentFindings, ErasedSubject, ErasureRequest
 from loomlog.services.stream.entities.answers import EntityCommands
 from loomlog.services.stream.entities.reads import EntityReads
 from loomlog.services.stream.entities.replicas import Replicas
@@ -93,7 +93,7 @@ class MemoryErasure:
                 "them, so an erasure cannot remove them"
             )
 
-    async def erase(self, subject: ErasedSubject, before: ContentFindings, erasure: Erasure) -> ContentFindings:
+    async def erase(self, subject: ErasedSubject, before: ContentFindings, erasure: ErasureRequest) -> ContentFindings:
         """Delete the keys of the scope, then what the index has."""
         findings = ContentFindings(client_names=CLIENT_NAMES)
         if (scope := scope_of_subject(subject)) is not None:

@@ -12,7 +12,7 @@ from loomlog.schemas.ids import hashed_token
 from loomlog.services.core.families import name_problem
 from loomlog.services.core.refusals import Refused
 from loomlog.services.families.memory.author import USER, Scope, named_scope
-from loomlog.services.families.ports.content_erasure import ErasedSubject, Erasure
+from loomlog.services.families.ports.content_erasure import ErasedSubject, ErasureRequest
 from loomlog.services.stream.entities.answers import EntityCommands
 
 REASON = "erased"
@@ -36,7 +36,7 @@ class ErasureCommands:
         self._commands = commands
         self._clock_ms = clock_ms
 
-    async def ask(self, record: type[Any], scope: Scope, erasure: Erasure) -> Sequence[Any]:
+    async def ask(self, record: type[Any], scope: Scope, erasure: ErasureRequest) -> Sequence[Any]:
         """Return the events of a command for a scope.
 
         Raises Refused, CommandUnanswered, CommandInvalid, ConnectorError.

@@ -4,7 +4,7 @@ Before: services/families/opening.py. After: handlers.py; backends.py, entry_ope
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,6 +13,7 @@ from loomlog.connectors.configuration.driver_options import embedder_options
 from loomlog.connectors.configuration.load import ProcessConfiguration
 from loomlog.connectors.configuration.memory_block import MemoryEntryBlock
 from loomlog.connectors.configuration.secret_registry import NO_SECRETS, SecretRegistry
+from loomlog.connectors.configuration.tree import KeyPath
 from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.embedders.catalog import build_embedder
 from loomlog.connectors.embedders.health import ABSENT, HealthTrackingEmbedder
@@ -80,6 +81,14 @@ def read_options(loaded: ProcessConfiguration, environment: Mapping[str, str] = 
         entries=loaded.configuration.memory.entries,
         bands=bands_part(policy.merge_threshold, policy.related_threshold),
     )
+
+
+def find_start_problems(loaded: ProcessConfiguration, environ: Mapping[str, str]) -> Iterator[tuple[KeyPath, str]]:
+    """Yield the embedder if it cannot be built."""
+    try:
+        read_options(loaded, environ)
+    except ValueError as error:
+        yield ("memory", "embedder"), str(error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,9 +1,12 @@
 """The family of pauses wider than a run (decision 16): one aggregate of the whole installation.
 
-One aggregate, so that one order holds for all entries; every process has it in memory. api.py has the operations.
+One aggregate, so that one order holds for all entries; every process has it in memory.
 
-Before: services/application/admin/pauses.py and services/runtime/run/start_paused.py send commands. After: every
-runtime applies the pauses to its live runs, the api refuses new runs.
+    api.py, handlers.py   the operations
+    start_paused.py       the pause that a process starts with
+
+Before: handlers.py and start_paused.py send commands. After: every runtime applies the pauses to its live runs, the api
+refuses new runs.
 """
 
 from loomlog.schemas.generated.pause_commands import LiftPause, SetPause
@@ -23,6 +26,7 @@ FAMILY = installation_family(
         LiftPause: ("lift", "Lift a pause."),
     },
     operations=OPERATIONS,
+    services="loomlog.services.families.pause.services",
     is_of_starts=True,
 )
 PAUSES = installation_aggregate(FAMILY.name)

@@ -1,8 +1,6 @@
 """The operations of pauses wider than a run. Pure.
 
-They read how far the runs are from the read models, so services/application/admin/pauses.py carries them out.
-
-Before: __init__.py. After: decide.py.
+Before: __init__.py. After: handlers.py.
 """
 
 from functools import partial

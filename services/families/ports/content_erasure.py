@@ -30,7 +30,7 @@ class ErasedSubject(Value, frozen=True, kw_only=True):
     """Its trees of runs."""
 
 
-class Erasure(Value, frozen=True, kw_only=True):
+class ErasureRequest(Value, frozen=True, kw_only=True):
     """An erasure that is carried out."""
 
     id: str
@@ -77,7 +77,7 @@ class ContentEraser(Protocol):
         """Count what there is. Raises PositionNotRead, ConnectorError."""
         ...
 
-    async def erase(self, subject: ErasedSubject, before: ContentFindings, erasure: Erasure) -> ContentFindings:
+    async def erase(self, subject: ErasedSubject, before: ContentFindings, erasure: ErasureRequest) -> ContentFindings:
         """Remove what there is, after the keys were destroyed; return what was removed, and what could not be.
 
         `before` is what `find` returned.

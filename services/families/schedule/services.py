@@ -6,17 +6,19 @@ Before: services/families/opening.py. After: handlers.py, arming.py, reconciler.
 from loomlog.connectors.configuration.load import ProcessConfiguration
 from loomlog.services.families.definition.operations import DefinitionOperations
 from loomlog.services.families.definition.table import DefinitionTable
-from loomlog.services.families.opening import FamilyContext, FamilyServices, OwnedPartitions
+from loomlog.services.families.opening import FamilyContext, FamilyServices, OwnedPartitions, StartedRuns
+from loomlog.services.families.ports.credentials import CredentialValues
 from loomlog.services.families.schedule.arming import (
     ActiveSchedules,
     ScheduleArming,
     ScheduleOptions,
     schedule_options,
 )
+from loomlog.services.families.schedule.credentials import ScheduleCredentials
 from loomlog.services.families.schedule.handlers import ScheduleHandlers
 from loomlog.services.families.schedule.reconciler import ScheduleReconciler
 
-NEEDS = ("definition",)
+NEEDS = ("definition", "identity")
 
 
 def read_options(loaded: ProcessConfiguration) -> ScheduleOptions:
@@ -43,4 +45,8 @@ def open_family(context: FamilyContext) -> FamilyServices:
     reconciler = ScheduleReconciler(
         arming, context.parts.replicas, context.reads, owned.rows, owned_terms=owned.terms, clock_ms=context.clock_ms
     )
-    return FamilyServices(handlers=handlers.by_operation(), tasks={"schedules": reconciler.run})
+    writer = context.get(StartedRuns).credentials
+    credentials = ScheduleCredentials(writer, options.secrets, context.get(CredentialValues))
+    return FamilyServices(
+        handlers=handlers.by_operation(), tasks={"schedules": reconciler.run}, put_credentials=credentials.put
+    )

@@ -21,8 +21,9 @@ from loomlog.schemas.generated.webhook_commands import ReceiveDelivery, SubmitDe
 from loomlog.schemas.records import Value, replace
 from loomlog.services.core.refusals import Refused
 from loomlog.services.families.channel.fields import value_text
-from loomlog.services.families.identity.credentials import CredentialReader, CredentialUser
+from loomlog.services.families.identity.credentials import CredentialReader
 from loomlog.services.families.opening import CredentialWriter, RunEncryption
+from loomlog.services.families.ports.credentials import CredentialUser
 from loomlog.services.families.webhook import limits
 from loomlog.services.families.webhook.bodies import BodyInvalid, parse_body
 from loomlog.services.families.webhook.decide import CHANNEL, SPAWN

@@ -20,7 +20,7 @@ from typing import Protocol
 from loomlog.connectors.errors import ConnectorError, Permanent
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.subagents.children import root_of
-from loomlog.services.families.identity.credentials import CredentialReader, CredentialUser, CredentialValue
+from loomlog.services.families.ports.credentials import CredentialUser, CredentialValue, CredentialValues
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class CredentialStore(Protocol):
 class Credentials:
     """Credentials of runs, with a cache. `store` None: there are none, whatever a request contains."""
 
-    stored: CredentialReader | None = None
+    stored: CredentialValues | None = None
     """The stored credentials of tenants, users and agents, once they are read."""
 
     def __init__(self, store: CredentialStore | None = None) -> None:
@@ -93,11 +93,10 @@ class Credentials:
 
     async def read_stored(self, facts: RunFacts, tenant: str, name: str, purpose: str) -> CredentialValue | None:
         """Return the value of a stored credential; None: there is none. Raises ConnectorError."""
-        user = user_of(facts, tenant, purpose)
-        named = None if self.stored is None else self.stored.find(name, user)
-        if self.stored is None or named is None:
+        if self.stored is None:
             return None
-        return self._note_read(facts, await self.stored.read(named, user))
+        value = await self.stored.find_value(name, user_of(facts, tenant, purpose))
+        return None if value is None else self._note_read(facts, value)
 
     def _note_read(self, facts: RunFacts, credential: CredentialValue) -> CredentialValue:
         """Keep a value as long as the run's tree, whose results are masked."""
@@ -105,7 +104,7 @@ class Credentials:
         if credential.value not in read.values():
             if len(read) >= READ_MAX:
                 del read[next(iter(read))]
-            read[f"read:{credential.named.key.name}:{next(self._numbers)}"] = credential.value
+            read[f"read:{credential.key.name}:{next(self._numbers)}"] = credential.value
         if len(self._read) > CACHE_MAX:
             self._read.popitem(last=False)
         return credential

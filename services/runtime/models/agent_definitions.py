@@ -38,8 +38,8 @@ from loomlog.services.core.run.commands import CommandRefusal
 from loomlog.services.core.run.limits import CONCURRENT_CHILDREN_DEFAULT, FALLBACKS_DEFAULT, RETRY_ATTEMPTS_MAX
 from loomlog.services.core.run.subagents.children import INHERITED_VOLUMES
 from loomlog.services.core.run.turns.fallback import OPERATOR_KEY_RESTRICTED
-from loomlog.services.families.identity.credentials import CredentialReader, CredentialUser
 from loomlog.services.families.ports.agent_versions import AgentVersion, AgentVersions
+from loomlog.services.families.ports.credentials import CredentialUser, CredentialValues
 from loomlog.services.runtime.models.approval_policies import ApprovalPolicies
 from loomlog.services.runtime.run.definition_overrides import intersect_grants, output_fields
 
@@ -104,7 +104,7 @@ class AgentDefinitions:
         time_limits_s: Mapping[str, int] = NO_TIME_LIMITS,
         key_names: Mapping[str, str] = NO_KEY_NAMES,
     ) -> None:
-        self.stored: CredentialReader | None = None
+        self.stored: CredentialValues | None = None
         """The stored credentials, once they are read."""
         self._key_names = key_names
         self._all_key_names = frozenset(key_names.values())
@@ -160,7 +160,7 @@ class AgentDefinitions:
         own = self._all_key_names.intersection(credentials) if credentials else NO_KEYS
         if self.stored is not None:
             user = CredentialUser(tenant=tenant, user=user_id, agent=agent)
-            own |= {name for name in self._all_key_names if self.stored.find(name, user) is not None}
+            own |= {name for name in self._all_key_names if self.stored.has(name, user)}
         source = self._find_source(agent, tenant, def_id)
         if isinstance(source, CommandRefusal):
             return source

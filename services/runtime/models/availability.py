@@ -26,7 +26,7 @@ from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import AwaitingModel
 from loomlog.services.core.run.turns.fallback import QUOTA_EXHAUSTED
 from loomlog.services.core.run.turns.model_result import retry_wait_ms
-from loomlog.services.families.identity.credentials import CredentialReader, CredentialUser
+from loomlog.services.families.ports.credentials import CredentialUser, CredentialValues
 from loomlog.services.runtime.models.provider_keys import NO_KEY, ProviderKey
 from loomlog.services.stream.global_tables.global_table import PARTITION, GlobalTable
 
@@ -78,7 +78,7 @@ class AvailabilityTracker:
         self._appender = appender
         self._clock_ms = clock_ms
         self._name = name
-        self.stored: CredentialReader | None = None
+        self.stored: CredentialValues | None = None
         """The stored credentials, once they are read."""
         self._pending_marks: dict[tuple[str, str, bool], ModelMarked] = {}
         """Latest mark by provider, model and whether it is a rate limit."""
@@ -183,7 +183,7 @@ class AvailabilityTracker:
         if not name or name in facts.options.credentials:
             return bool(name)
         user = CredentialUser(tenant=tenant, user=facts.user_id, agent=facts.definition.name)
-        return self.stored is not None and self.stored.find(name, user) is not None
+        return self.stored is not None and self.stored.has(name, user)
 
     def _publish(self, mark: ModelMarked | None) -> None:
         if mark is None:

@@ -53,6 +53,7 @@ from loomlog.services.core.run.react import CallModel, Summarise
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import AwaitingModel, Compacting
 from loomlog.services.core.run.turns.completion import owes_record
+from loomlog.services.families.ports.call_budgets import CallAttempt, CallBudgets, CallReservation, NoBudgets, WorstCase
 from loomlog.services.runtime.content.definition_texts import DefinitionTexts
 from loomlog.services.runtime.content.encryption import NO_CIPHER, PLAINTEXT, ContentEncryption, NoCipher
 from loomlog.services.runtime.content.payloads import fence_results, inline_or_blob, load_messages, make_storable
@@ -60,21 +61,12 @@ from loomlog.services.runtime.content.redaction import NO_REDACTION
 from loomlog.services.runtime.content.run_credentials import NO_CREDENTIALS, NO_VALUES, Credentials
 from loomlog.services.runtime.models import provider_keys
 from loomlog.services.runtime.models.availability import AvailabilityTracker
-from loomlog.services.runtime.models.budget_reservation import (
-    DEFAULT_MAX_TOKENS,
-    CallAttempt,
-    CallBudgets,
-    CallReservation,
-    NoBudgets,
-    WorstCase,
-    total_tokens,
-    worst_case,
-)
 from loomlog.services.runtime.models.context_plugins import ContextPlugins, OutboundConversation
 from loomlog.services.runtime.models.partial_output import PartialOutputs
 from loomlog.services.runtime.models.previews import Previews
 from loomlog.services.runtime.models.provider_keys import NO_KEY, ProviderKey
 from loomlog.services.runtime.models.provider_queues import ProviderQueue, ProviderQueueLimits
+from loomlog.services.runtime.models.worst_case import DEFAULT_MAX_TOKENS, total_tokens, worst_case
 from loomlog.services.runtime.telemetry.tracing import Tracing
 from loomlog.services.runtime.tools.approval_verdicts import ApprovalRules, decide_calls
 from loomlog.services.stream.encryption.subject_keys import ContentCipher
@@ -327,7 +319,7 @@ class ModelCalls:
             except Permanent as error:  # no fallback, as above
                 raise Permanent(f"{name}: {error}", kind="refused", status=error.status) from error
             if stored is not None:
-                owner = stored.named.key
+                owner = stored.key
                 values_of_owner = {provider.api_key_env: stored.value}
                 sources.append(
                     provider_keys.KeySource(source=owner.scope, scope=owner.scope_id or tenant, values=values_of_owner)

@@ -16,13 +16,13 @@ from loomlog.services.core.run.interrupts.approvals import AskedApproval
 from loomlog.services.core.run.react import CallTool
 from loomlog.services.core.run.run_facts import Pause, RunFacts
 from loomlog.services.core.run.state import AwaitingTools, Wait
-from loomlog.services.families.pause.state import PauseTable
+from loomlog.services.families.ports.call_budgets import RunBudgets
 from loomlog.services.families.ports.prompts import PromptAdditions
+from loomlog.services.families.ports.wide_pauses import HoldingPauses
 from loomlog.services.runtime.admission.queue import AdmissionQueue
 from loomlog.services.runtime.content.definition_texts import DefinitionTexts
 from loomlog.services.runtime.content.encryption import PLAINTEXT, ContentEncryption
 from loomlog.services.runtime.content.run_credentials import NO_CREDENTIALS, Credentials
-from loomlog.services.runtime.models.budget_reservation import StartBudgets
 from loomlog.services.runtime.models.definition_resolver import DefinitionResolver
 from loomlog.services.runtime.run.family import RunFamily
 from loomlog.services.runtime.run.interrupt_responses import InterruptionAnswers
@@ -94,11 +94,11 @@ class RunContext:
     run_summaries: RunSummaries
     clock_ms: Callable[[], int]
     tracing: Tracing = NO_TRACING
-    pauses: Callable[[], PauseTable] | None = None
+    pauses: Callable[[], HoldingPauses] | None = None
     encryption: ContentEncryption = PLAINTEXT
     interruption_answers: InterruptionAnswers | None = None
     read_partial_output: PartialOutputReader | None = None
-    budgets: StartBudgets | None = None
+    budgets: RunBudgets | None = None
     replicas: ReplicaPositions | None = None
     admission_queue: AdmissionQueue | None = None
     credentials: Credentials = NO_CREDENTIALS

@@ -23,7 +23,7 @@ from loomlog.services.core.run.history.replay import RunFold
 from loomlog.services.core.run.lifecycle.event_import import is_importing
 from loomlog.services.core.run.lifecycle.fork import conversation_origin, is_foreign_event
 from loomlog.services.core.run.state import Ended, Refused
-from loomlog.services.families.budget.decide import account_error
+from loomlog.services.core.spending_limits import account_error
 from loomlog.services.stream.archive.bundle import BlobPart
 from loomlog.services.stream.archive.state_file import (
     BrokenStateFile,

@@ -63,6 +63,10 @@ DELIVERY_WAIT_S = 10.0
 """How long a delivery waits for its answer before it is tried again."""
 LOCAL_READ_S = 1.0
 """How long a read waits for an append before it asks the rows instead."""
+PutCredentials = Callable[[str, Any, Mapping[str, str]], Awaitable[Any]]
+"""Takes tenant, StartRun and where the values are by the name of the credential, and stores the values. Returns None,
+or a command that is sent instead of the start, when there is no value. Raises Transient.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,10 +169,7 @@ class HostedEntities:
         """Take what aggregates send that is no command, by the name in `Send.to`, with the tenant; they return at once.
         What such a receiver loses with its process the timer of the aggregate sends again.
         """
-        self.put_credentials: Callable[[str, Any, Mapping[str, str]], Awaitable[Any]] | None = None
-        """Takes tenant, StartRun and where the values are by the name of the credential, and stores the values. Returns
-        None, or a command that is sent instead of the start, when there is no value. Raises Transient.
-        """
+        self.put_credentials: PutCredentials | None = None
         self._read_ahead: dict[tuple[int, int], frozenset[tuple[str, int]]] = {}
         """Timers that were set, by partition and term."""
         self._rows = rows

@@ -4,9 +4,9 @@ import pytest
 from msgspec.structs import replace
 
 from loomlog.projections.memory_index.reads import Filter
-from loomlog.services.cli.memory_eval.generator import generate
-from loomlog.services.cli.memory_eval.ranking import DocumentIndex, fact_documents
-from loomlog.services.cli.memory_eval.stand_in import StandInEmbedder
+from loomlog.services.families.memory.commands.evaluation.generator import generate
+from loomlog.services.families.memory.commands.evaluation.ranking import DocumentIndex, fact_documents
+from loomlog.services.families.memory.commands.evaluation.stand_in import StandInEmbedder
 from loomlog.services.families.memory.slug import fact_key
 from tests.projections.memory_index.world import AT_MS, SCOPE, World, entry_set
 

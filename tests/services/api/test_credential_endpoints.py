@@ -18,15 +18,10 @@ from loomlog.schemas.position import Position
 from loomlog.schemas.records import replace
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.families.identity.credential_uses import CredentialUses
-from loomlog.services.families.identity.credentials import (
-    LEFT_OVER_MS,
-    CredentialMissing,
-    CredentialReader,
-    CredentialUser,
-    rewrap,
-)
+from loomlog.services.families.identity.credentials import LEFT_OVER_MS, CredentialMissing, CredentialReader, rewrap
 from loomlog.services.families.identity.limits import CREDENTIAL_BYTES_MAX
 from loomlog.services.families.identity.services import IdentityOptions
+from loomlog.services.families.ports.credentials import CredentialUser
 from tests.services.api.serving import Served, served
 from tests.services.application.world import ACME, ADMIN_CALLER, GLOBEX, IVY, READER
 
@@ -42,7 +37,7 @@ class Here:
         self.served = made
         self.rows = rows
         self.store = StoredCredentials(rows, KEY)
-        directory = made.service.application.directory
+        directory = made.service.application.authenticator.directory
         assert directory is not None
         self.directory = directory
         self.reader = CredentialReader(directory, self.store, stores=stores)

@@ -9,12 +9,12 @@ import httpx
 import pytest
 import pytest_asyncio
 
+from loomlog.connectors.crypto.operator_tokens import Peppers
 from loomlog.connectors.storage.request_keys import MemoryRequestKeys
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN, RUNS_CREATE, RUNS_READ, USER
 from loomlog.services.families.identity.directory import SILENCE_S
 from loomlog.services.families.identity.services import IdentityOptions
-from loomlog.services.families.identity.tokens import Peppers
 from tests.services.api.serving import Served, Wire, served
 from tests.services.application.world import ACME, ADMIN_CALLER, GLOBEX, IVY, READER, STARTER
 
@@ -201,7 +201,7 @@ async def test_without_a_pepper_nothing_is_minted(tmp_path: Path) -> None:
 
 
 async def test_a_process_that_hears_nothing_answers_for_no_minted_token(here: Served) -> None:
-    made, directory = await made_token(here), here.world.layer.directory
+    made, directory = await made_token(here), here.world.layer.authenticator.directory
     assert directory is not None
     directory._heard_at_s -= SILENCE_S + 1
     for text in (made["token"], "lct_unknown"):

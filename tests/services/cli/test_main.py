@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 from typer.testing import CliRunner
 
 from loomlog.services.cli.errors import UNREACHABLE
-from loomlog.services.cli.main import COMMANDS, FAMILY_COMMANDS, FOLDER, WRITTEN_GROUPS, app, main
+from loomlog.services.cli.main import COMMANDS, FAMILY_COMMANDS, WRITTEN_GROUPS, app, main
 from loomlog.services.families.registry import all_families, all_operations
 
 
@@ -91,7 +91,7 @@ def test_a_former_name_of_a_command_still_works_and_is_not_listed(words: tuple[s
 def test_the_help_of_a_command_is_the_beginning_of_its_docstring(name):
     place, text = COMMANDS[name]
     module, _, attribute = place.partition(":")
-    command = getattr(importlib.import_module(f"{FOLDER}.{module}"), attribute)
+    command = getattr(importlib.import_module(module), attribute)
     docs = command.info.help if isinstance(command, typer.Typer) else command.__doc__
     assert " ".join(docs.split()).startswith(text)
 

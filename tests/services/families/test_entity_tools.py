@@ -52,6 +52,12 @@ CONTEXT = ToolContext(
 )
 
 
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is unavailable is asked again for a moment only."""
+    monkeypatch.setattr("loomlog.services.runtime.tools.operation_calls.ANSWER_S", 0.2)
+
+
 class Here:
     """The tool of counters."""
 

@@ -10,6 +10,7 @@ import orjson
 import pytest
 import pytest_asyncio
 
+from loomlog.connectors.crypto.operator_tokens import Peppers
 from loomlog.connectors.storage.request_keys import MemoryRequestKeys
 from loomlog.services.api.open_access import ENDED
 from loomlog.services.application.authentication import Authenticator
@@ -17,7 +18,6 @@ from loomlog.services.core.access.scopes import RUNS_READ
 from loomlog.services.core.operations import Answer
 from loomlog.services.families.channel import api as channels
 from loomlog.services.families.identity.services import IdentityOptions
-from loomlog.services.families.identity.tokens import Peppers
 from loomlog.services.grpc.front import Front
 from loomlog.services.grpc.messages import SERVICE, message_class, service_descriptor
 from loomlog.services.grpc.rpcs import RPCS, RPCS_WITH_OP, TOOL_RPCS, tool_targets

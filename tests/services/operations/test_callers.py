@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from loomlog.connectors.crypto.operator_tokens import Peppers
 from loomlog.connectors.storage.request_keys import MemoryRequestKeys
 from loomlog.services.api.mcp.operations import McpOperations
 from loomlog.services.application.authentication import Authenticator
@@ -28,7 +29,6 @@ from loomlog.services.core.operation_input import field_schemas, required_fields
 from loomlog.services.core.operations import Answer, AnyOperation, Call
 from loomlog.services.core.refusals import Refused
 from loomlog.services.families.identity.services import IdentityOptions
-from loomlog.services.families.identity.tokens import Peppers
 from loomlog.services.grpc.operations import GrpcOperations
 from tests.connectors.identity_providers.provider import Provider, providers_of
 from tests.services.api.serving import Served, served

@@ -22,9 +22,9 @@ from loomlog.schemas.reader import TermReader
 from loomlog.services.core.entity import GENERIC_EVENTS
 from loomlog.services.families.budget import FAMILY, INSTALLATION
 from loomlog.services.families.budget.accounts import BudgetAccounts
+from loomlog.services.families.budget.reservations import BudgetReservations
 from loomlog.services.families.budget.state import AccountUsage, BudgetState, account_key, evolve
 from loomlog.services.runtime.clock import clock_ms
-from loomlog.services.runtime.models.budget_reservation import BudgetReservations
 from loomlog.services.runtime.telemetry.tracing import NO_TRACING
 from loomlog.services.stream.host import Host
 from loomlog.services.stream.ownership.membership import FixedMembership

@@ -21,6 +21,7 @@ from loomlog.schemas.generated.values import AgentDefinition, CommandEnvelope, Q
 from loomlog.schemas.ids import partition_key
 from loomlog.schemas.reader import TermReader
 from loomlog.services.core.run.run_facts import RunFacts
+from loomlog.services.families.budget.reservations import BudgetReservations
 from loomlog.services.families.pause.state import PauseTable
 from loomlog.services.families.ports.compactions import DialogueKeeper
 from loomlog.services.families.ports.made_volumes import MadeVolumes
@@ -33,7 +34,6 @@ from loomlog.services.runtime.content.encryption import PLAINTEXT, ContentEncryp
 from loomlog.services.runtime.content.run_credentials import NO_CREDENTIALS, Credentials
 from loomlog.services.runtime.effects import EffectHandlers
 from loomlog.services.runtime.models.availability import AvailabilityTracker
-from loomlog.services.runtime.models.budget_reservation import BudgetReservations
 from loomlog.services.runtime.models.definition_resolver import DefinitionResolver
 from loomlog.services.runtime.models.model_calls import ModelCalls, RuntimeProvider
 from loomlog.services.runtime.models.previews import Previews

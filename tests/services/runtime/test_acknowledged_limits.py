@@ -7,9 +7,10 @@ import pytest
 
 from loomlog.connectors.errors import Transient
 from loomlog.schemas.generated.run_events import RunFailed, RunRefused
+from loomlog.services.families.budget import reservations as spending_module
 from loomlog.services.families.budget.accounts import BudgetAccounts
-from loomlog.services.runtime.models import budget_reservation as spending_module
-from loomlog.services.runtime.models.budget_reservation import BudgetReservations, BudgetUnavailable
+from loomlog.services.families.budget.reservations import BudgetReservations
+from loomlog.services.families.ports.call_budgets import BudgetUnavailable
 from tests.services.runtime.budget_world import BudgetWorld, Clerkship
 from tests.waiting import until
 

@@ -15,8 +15,7 @@ from loomlog.schemas.generated.entity_events import AggregateRestated, CommandRe
 from loomlog.schemas.generated.run_events import LimitReached, ModelReplied, RunFailed, RunRefused
 from loomlog.schemas.generated.values import Usage
 from loomlog.schemas.records import replace
-from loomlog.services.families.budget import INSTALLATION
-from loomlog.services.runtime.models import budget_reservation
+from loomlog.services.families.budget import INSTALLATION, reservations
 from loomlog.services.runtime.models.model_calls import RuntimeProvider
 from tests.services.runtime.budget_world import ACME, BUDGETS, WAIT_S, BudgetWorld
 from tests.waiting import until
@@ -297,7 +296,7 @@ async def test_a_runtime_that_owns_the_books_reserves_without_a_command_in_the_l
 
 
 async def test_a_call_waits_for_books_whose_owner_has_died(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(budget_reservation, "RESERVE_WAIT_S", 0.05)
+    monkeypatch.setattr(reservations, "RESERVE_WAIT_S", 0.05)
     world = BudgetWorld()
     one_turn(world)
     async with world.runtime("a") as (_, books):
@@ -314,8 +313,8 @@ async def test_a_call_waits_for_books_whose_owner_has_died(monkeypatch: pytest.M
 
 
 async def test_a_call_has_failed_when_nobody_ever_answers_for_the_books(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(budget_reservation, "RESERVE_WAIT_S", 0.02)
-    monkeypatch.setattr(budget_reservation, "BUDGET_WAIT_S", 0.1)
+    monkeypatch.setattr(reservations, "RESERVE_WAIT_S", 0.02)
+    monkeypatch.setattr(reservations, "BUDGET_WAIT_S", 0.1)
     world = BudgetWorld()
     async with world.runtime("a") as (_, books):
         async with world.owner_of_the_books("first"):

@@ -42,11 +42,11 @@ from loomlog.services.families.identity.credentials import CredentialReader
 from loomlog.services.families.identity.directory import Directory
 from loomlog.services.families.schedule import FAMILY as SCHEDULE
 from loomlog.services.families.schedule.arming import ActiveSchedules, ScheduleArming, schedule_options
+from loomlog.services.families.schedule.credentials import ScheduleCredentials
 from loomlog.services.families.schedule.reconciler import ScheduleReconciler
 from loomlog.services.families.schedule.state import Schedule
 from loomlog.services.runtime.clock import clock_ms
 from loomlog.services.runtime.content.run_credentials import Credentials
-from loomlog.services.runtime.content.schedule_credentials import ScheduleCredentials
 from loomlog.services.runtime.run.run_end_actions import RunEndActions
 from loomlog.services.runtime.telemetry.tracing import NO_TRACING
 from loomlog.services.stream.entities.client import EntityClient

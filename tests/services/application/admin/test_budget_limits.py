@@ -7,10 +7,10 @@ import pytest
 
 from loomlog.schemas.generated.run_events import RunRefused
 from loomlog.schemas.generated.values import LimitNotice
-from loomlog.services.application.admin.budget_limits import LimitRequest
 from loomlog.services.application.runs.forks import ForkRequest
 from loomlog.services.application.runs.requests import RunRequest
 from loomlog.services.core.access.decide import Caller
+from loomlog.services.families.ports.spending_limits import LimitRequest
 from tests.services.application.entity_owner import own
 from tests.services.application.owner import NOW_MS, PARTITIONS
 from tests.services.application.world import (
@@ -36,7 +36,7 @@ TENANT_ACME = LimitRequest(scope="tenant", tenant="acme", soft_tokens=5)
 
 
 async def put(made: World, caller: Caller, wanted: LimitRequest) -> Any:
-    return await made.layer.budgets.set(caller, wanted)
+    return await made.layer.limits.set(caller, wanted)
 
 
 async def run(made: World, caller: Caller) -> None:
@@ -48,24 +48,24 @@ async def run(made: World, caller: Caller) -> None:
 async def test_a_limit_stands_when_it_was_answered() -> None:
     async with world() as made:
         view, position = await put(made, ACME, of_user())
-        assert (view.limit.hard_tokens, view.limit.by, view.account.used_tokens) == (10, "acme-op", 0)
+        assert (view.hard_tokens, view.by, view.used_tokens) == (10, "acme-op", 0)
         assert position == "loom.entity.events/3:2"
-        [listed] = await made.layer.budgets.limits(ADMIN_CALLER)
+        [listed] = await made.layer.limits.limits(ADMIN_CALLER)
         assert listed == view
-        assert await made.layer.budgets.remove(ACME, "user", None, "ivy") == "loom.entity.events/3:3"
-        assert await made.layer.budgets.limits(ADMIN_CALLER) == []
-        assert await made.layer.budgets.remove(ACME, "user", None, "ivy") == ""
+        assert await made.layer.limits.remove(ACME, "user", None, "ivy") == "loom.entity.events/3:3"
+        assert await made.layer.limits.limits(ADMIN_CALLER) == []
+        assert await made.layer.limits.remove(ACME, "user", None, "ivy") == ""
 
 
 async def test_what_was_used_before_there_was_a_limit_counts() -> None:
     async with world() as made:
         await run(made, IVY)
         view, _ = await put(made, ACME, of_user())
-        assert view.account.used_tokens == 4
+        assert view.used_tokens == 4
         others, _ = await put(made, ACME, of_user("rob"))
-        assert others.account.used_tokens == 0
-        assert (await put(made, ADMIN_CALLER, OPERATOR))[0].account.used_tokens == 4
-        assert (await put(made, ADMIN_CALLER, OPERATOR))[0].account.used_tokens == 4  # and not twice
+        assert others.used_tokens == 0
+        assert (await put(made, ADMIN_CALLER, OPERATOR))[0].used_tokens == 4
+        assert (await put(made, ADMIN_CALLER, OPERATOR))[0].used_tokens == 4  # and not twice
 
 
 async def test_a_limit_is_not_set_before_all_is_counted_that_was_spent_without_it() -> None:
@@ -76,12 +76,12 @@ async def test_a_limit_is_not_set_before_all_is_counted_that_was_spent_without_i
         actual = await declined(put(made, ACME, of_user()))
         assert (actual.code, actual.retry_after_s) == ("not_yet", 1)
         assert actual.details["lag"] > 0
-        assert await made.layer.budgets.limits(ADMIN_CALLER) == []
+        assert await made.layer.limits.limits(ADMIN_CALLER) == []
         made.projecting = True
         view, _ = await put(made, ACME, of_user())
-        assert view.account.used_tokens == 4
+        assert view.used_tokens == 4
         made.projecting = False
-        assert (await put(made, ACME, of_user(hard_tokens=11)))[0].account.used_tokens == 4  # its sum is in the books
+        assert (await put(made, ACME, of_user(hard_tokens=11)))[0].used_tokens == 4  # its sum is in the books
 
 
 async def test_whoever_set_a_limit_starts_runs_that_wait_for_it() -> None:
@@ -89,7 +89,7 @@ async def test_whoever_set_a_limit_starts_runs_that_wait_for_it() -> None:
         await run(made, IVY)
         _, position = await put(made, ACME, of_user())
         await run(made, IVY)
-        removed = await made.layer.budgets.remove(ACME, "user", None, "ivy")
+        removed = await made.layer.limits.remove(ACME, "user", None, "ivy")
         forked = await made.layer.forks.fork(IVY, made.commands()[0].run_id, ForkRequest(at_seq=2, prompt="other"))
         forked.stream.close()
     assert [command.after for command in made.commands()] == [(), (position,), (removed,)]
@@ -127,10 +127,10 @@ async def test_whoever_operates_a_tenant_limits_that_tenant_and_nobody_else(
     async with world() as made:
         if code:
             assert (await declined(put(made, caller, wanted))).code == code
-            assert await made.layer.budgets.limits(ADMIN_CALLER) == []
+            assert await made.layer.limits.limits(ADMIN_CALLER) == []
         else:
             view, _ = await put(made, caller, wanted)
-            assert (view.limit.scope, view.limit.tenant) == (wanted.scope, "" if wanted.scope == "operator" else "acme")
+            assert (view.scope, view.tenant) == (wanted.scope, "" if wanted.scope == "operator" else "acme")
 
 
 SEEN: list[tuple[Caller, list[str]]] = [
@@ -147,15 +147,15 @@ async def test_everybody_sees_the_limits_within_reach(caller: Caller, scopes: li
     async with world() as made:
         for expected in (of_user("ivy"), of_user("rob"), OPERATOR, TENANT_ACME):
             await put(made, ADMIN_CALLER, expected)
-        assert [view.limit.scope for view in await made.layer.budgets.limits(caller)] == scopes
-        assert [v.limit.tenant for v in await made.layer.budgets.limits(ADMIN_CALLER, "acme")] == ["acme"] * 3
+        assert [view.scope for view in await made.layer.limits.limits(caller)] == scopes
+        assert [v.tenant for v in await made.layer.limits.limits(ADMIN_CALLER, "acme")] == ["acme"] * 3
 
 
 async def test_without_a_runtime_a_limit_is_said_to_be_pending_and_is_set_when_one_comes() -> None:
     async with world(entity_owner=False, control_wait_s=0.05) as made:
         assert (await declined(put(made, ACME, of_user()))).code == "limit_pending"
         owner = asyncio.create_task(own(made.log, PARTITIONS, lambda: NOW_MS))
-        await until(lambda: made.layer.accounts.state.limits)
+        await until(lambda: made.layer.limits._accounts.state.limits)
         owner.cancel()
         await asyncio.wait([owner])
 
@@ -168,7 +168,7 @@ async def test_usage_says_which_calls_were_paid_with_a_key_of_their_run() -> Non
         accepted.stream.close()
         await run(made, IVY)
         made.project()
-        rows = await made.layer.budgets.usage(ADMIN_CALLER, ["source"])
+        rows = await made.layer.usage.report(ADMIN_CALLER, ["source"])
     assert [(row["source"], row["call_count"]) for row in rows] == [("operator", 1), ("run", 1)]
 
 
@@ -177,19 +177,19 @@ async def test_usage_is_grouped_as_asked_and_confined_to_the_caller() -> None:
         await run(made, IVY)
         await run(made, IVY)
         await run(made, GLOBEX)
-        rows = await made.layer.budgets.usage(ADMIN_CALLER, ["tenant", "user", "source"])
+        rows = await made.layer.usage.report(ADMIN_CALLER, ["tenant", "user", "source"])
         assert [(row["tenant_id"], row["user_id"], row["source"], row["call_count"]) for row in rows] == [
             ("acme", "ivy", "operator", 2),
             ("globex", "globex-op", "operator", 1),
         ]
         assert (rows[0]["input_tokens"], rows[0]["output_tokens"], rows[0]["unpriced_calls"]) == (6, 2, 2)
         assert "currency" not in rows[0]
-        assert len(await made.layer.budgets.usage(IVY, ["user"])) == 1
-        assert await made.layer.budgets.usage(READER, ["model"]) != []
-        assert len(await made.layer.budgets.usage(ADMIN_CALLER, ["tenant"], tenant="globex")) == 1
-        assert await made.layer.budgets.usage(ADMIN_CALLER, [], since_ms=4_000_000_000_000) == []
-        assert (await declined(made.layer.budgets.usage(ACME, [], tenant="globex"))).code == "insufficient_scope"
-        assert (await declined(made.layer.budgets.usage(ADMIN_CALLER, ["colour"]))).code == "bad_request"
+        assert len(await made.layer.usage.report(IVY, ["user"])) == 1
+        assert await made.layer.usage.report(READER, ["model"]) != []
+        assert len(await made.layer.usage.report(ADMIN_CALLER, ["tenant"], tenant="globex")) == 1
+        assert await made.layer.usage.report(ADMIN_CALLER, [], since_ms=4_000_000_000_000) == []
+        assert (await declined(made.layer.usage.report(ACME, [], tenant="globex"))).code == "insufficient_scope"
+        assert (await declined(made.layer.usage.report(ADMIN_CALLER, ["colour"]))).code == "bad_request"
 
 
 async def test_a_run_that_a_limit_forbids_is_refused_with_the_limit() -> None:

@@ -9,10 +9,10 @@ from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.codec import local_codec, read_envelope
 from loomlog.schemas.generated.budget_events import BudgetMonthBegan
 from loomlog.schemas.records import replace
-from loomlog.services.application.admin.budget_limits import LimitRequest
 from loomlog.services.application.application import TOPICS
 from loomlog.services.core.families import aggregate_key
 from loomlog.services.families.budget import INSTALLATION
+from loomlog.services.families.ports.spending_limits import LimitRequest
 from tests.services.application.owner import PARTITIONS
 from tests.services.application.world import ADMIN_CALLER, World, declined, until, world
 
@@ -29,7 +29,7 @@ def forge(made: World) -> None:
 
 async def limited(made: World, hard_tokens: int) -> None:
     limit = LimitRequest(scope="tenant", tenant="acme", hard_tokens=hard_tokens)
-    await made.layer.budgets.set(ADMIN_CALLER, limit)
+    await made.layer.limits.set(ADMIN_CALLER, limit)
 
 
 def amounts(state: Any) -> list[Any]:
@@ -52,7 +52,7 @@ async def test_budgets_that_were_damaged_are_stated_anew_as_they_were_or_otherwi
         shown = await repairs.show(INSTALLATION)
         assert (shown.quarantine, amounts(shown.state)) == ("", [77 if has_other_state else 10])
         await limited(made, 20)
-        assert [view.limit.hard_tokens for view in await made.layer.budgets.limits(ADMIN_CALLER)] == [20]
+        assert [view.hard_tokens for view in await made.layer.limits.limits(ADMIN_CALLER)] == [20]
 
 
 async def test_what_cannot_be_repaired_is_refused() -> None:

@@ -14,10 +14,10 @@ from loomlog.services.application.runs.requests import (
     check_signatures,
     hook_scopes,
     request_digest,
-    sanitize_reason,
     to_json_texts,
 )
 from loomlog.services.core.refusals import Refused
+from loomlog.services.families.operation import sanitize_reason
 
 PIXEL = base64.b64encode(b"\x89PNG fake").decode()
 

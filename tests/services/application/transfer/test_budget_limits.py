@@ -13,11 +13,11 @@ import pytest
 from loomlog.connectors.storage.state_files import StateFiles
 from loomlog.schemas.generated.budget_commands import SettleBudget
 from loomlog.schemas.generated.values import CommandEnvelope
-from loomlog.services.application.admin.budget_limits import LimitRequest
-from loomlog.services.application.transfer.budget_limits import export_limits, to_command
 from loomlog.services.application.transfer.restore import RestoreResult
 from loomlog.services.application.transfer.state_files import StateFileRequest
 from loomlog.services.families.budget.state import AccountUsage, account_key
+from loomlog.services.families.budget.state_files import export_limits, to_command
+from loomlog.services.families.ports.spending_limits import LimitRequest
 from loomlog.services.stream.archive.state_file import (
     BrokenStateFile,
     StatedLimit,
@@ -40,12 +40,12 @@ async def installation(folder: Path) -> AsyncIterator[World]:
 
 async def limited(made: World, tenant: str, **amounts: Any) -> None:
     expected = LimitRequest(scope="tenant", tenant=tenant, **amounts)
-    await made.layer.budgets.set(ADMIN_CALLER, expected)
+    await made.layer.limits.set(ADMIN_CALLER, expected)
 
 
 async def spent(made: World, tenant: str, tokens: int) -> None:
     command = SettleBudget(
-        envelope=made.layer.accounts.envelope(),
+        envelope=made.layer.limits._accounts.envelope(),
         tenant=tenant,
         id=f"r:{tenant}",
         user_id="",
@@ -53,7 +53,7 @@ async def spent(made: World, tenant: str, tokens: int) -> None:
         micros=0,
         reserved=False,
     )
-    await made.layer.accounts.request(command, wait_s=10.0)
+    await made.layer.limits._accounts.request(command, wait_s=10.0)
 
 
 async def file_of(made: World, **wanted: Any) -> bytes:
@@ -69,7 +69,7 @@ async def restored(made: World, data: bytes, *, dry_run: bool = False) -> Restor
 
 def accounts(made: World) -> dict[str, tuple[int | None, int]]:
     """Each limit's hard_tokens and what is used of them."""
-    books = made.layer.accounts.state
+    books = made.layer.limits._accounts.state
     return {
         limit.scope_id: (limit.hard_tokens, books.accounts.get(key, AccountUsage()).used_tokens)
         for key, limit in books.limits.items()
@@ -139,12 +139,12 @@ def test_a_limit_that_makes_no_sense_breaks_the_file(wrong: dict[str, Any], tena
 async def test_what_was_spent_in_another_month_counts_for_nothing_and_what_is_set_aside_counts_as_spent() -> None:
     async with world() as made:
         await limited(made, "acme", hard_tokens=100)
-        books = made.layer.accounts.state
+        books = made.layer.limits._accounts.state
         key = account_key("tenant", "acme", "acme")
         books = type(books)(
             month=books.month, limits=books.limits, accounts={key: AccountUsage(used_tokens=5, reserved_tokens=8)}
         )
-        now = made.layer.budgets._clock_ms()
+        now = made.layer.limits._clock_ms()
         [stated] = export_limits(books, now)
     envelope = CommandEnvelope(command_id="c", tenant="acme", subject="root", issued_at_ms=now)
     assert stated.used_tokens == 13

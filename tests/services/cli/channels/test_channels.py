@@ -19,7 +19,7 @@ from tests.services.api.serving import served
 from tests.services.api.test_channel_endpoints import Process
 from tests.services.application.world import ACME
 from tests.services.cli.fake_api import FakeApi, Scripted, frame, refused
-from tests.services.cli.memory.conftest import _LoopTransport, ok
+from tests.services.families.memory.commands.conftest import _LoopTransport, ok
 
 AT = {"X-Loomlog-Position": "loom.channel.events/1:7"}
 CHANNELS = "/v1/_channels"

@@ -7,11 +7,12 @@ import pytest
 from loomlog.schemas.generated.budget_events import BudgetRefused, BudgetSettled
 from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.records import replace
+from loomlog.services.core.calendar_month import month_of
 from loomlog.services.core.canonical import StateCodec
 from loomlog.services.core.families import STATE_BYTES_MAX, TIMER_FIRED, At
+from loomlog.services.core.spending_limits import AMOUNT_MAX, account_error
 from loomlog.services.families.budget import limits
-from loomlog.services.families.budget.calendar_month import month_of
-from loomlog.services.families.budget.decide import account_error, decide, next_timer_ms
+from loomlog.services.families.budget.decide import decide, next_timer_ms
 from loomlog.services.families.budget.state import BudgetState
 from tests.services.families.budget.given import (
     ACME,
@@ -241,7 +242,7 @@ def test_more_limits_than_the_books_hold_are_declined(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize(
     ("amounts", "word"),
-    [({}, "needs"), ({"hard_tokens": -1}, "whole numbers"), ({"hard_micros": limits.AMOUNT_MAX + 1}, "whole numbers")],
+    [({}, "needs"), ({"hard_tokens": -1}, "whole numbers"), ({"hard_micros": AMOUNT_MAX + 1}, "whole numbers")],
 )
 def test_a_limit_that_says_nothing_or_nonsense_is_declined(amounts: dict[str, int], word: str) -> None:
     event = Ledger(user_limit(**amounts)).told[-1]

@@ -11,9 +11,9 @@ from loomlog.schemas.generated.values import CommandEnvelope, CredentialUse
 from loomlog.services.core.families import At
 from loomlog.services.families.identity import limits
 from loomlog.services.families.identity.credential_uses import AGAIN_AFTER_S, CredentialUses
-from loomlog.services.families.identity.credentials import CredentialUser
 from loomlog.services.families.identity.decide import decide
 from loomlog.services.families.identity.state import entry_key, evolve, initial
+from loomlog.services.families.ports.credentials import CredentialUser
 from loomlog.services.stream.entities.answers import CommandUnanswered
 from tests.services.families.identity.stored import Stored
 

@@ -3,7 +3,8 @@
 import pytest
 
 from loomlog.connectors.errors import Permanent
-from loomlog.services.families.identity.credentials import CredentialMissing, CredentialUser
+from loomlog.services.families.identity.credentials import CredentialMissing
+from loomlog.services.families.ports.credentials import CredentialUser
 from tests.services.families.identity.stored import Stored
 
 ADA = CredentialUser(tenant="acme", user="ada", agent="helper")

@@ -12,9 +12,10 @@ from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.storage.stored_credentials import CredentialKey
 from loomlog.schemas.generated.identity_commands import NoteCredential
 from loomlog.schemas.records import replace
-from loomlog.services.families.identity.credentials import CredentialReader, CredentialUser
+from loomlog.services.families.identity.credentials import CredentialReader
 from loomlog.services.families.identity.renewals import ABANDONED_MS, Renewals
 from loomlog.services.families.identity.state import entry_key
+from loomlog.services.families.ports.credentials import CredentialUser
 from tests.connectors.credentials.peer import Answer, Peer, Request
 from tests.connectors.credentials.test_github_apps import answer_token, app_text
 from tests.services.families.identity.stored import Stored

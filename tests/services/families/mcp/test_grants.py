@@ -15,10 +15,11 @@ from loomlog.connectors.mcp.peer import AuthorizationNeeded
 from loomlog.connectors.storage.stored_credentials import CredentialKey, MemoryStoredCredentialRows, StoredCredentials
 from loomlog.connectors.tools.references import RunValues
 from loomlog.services.core.refusals import Refused
-from loomlog.services.families.identity.credentials import CredentialReader, CredentialUser
+from loomlog.services.families.identity.credentials import CredentialReader
 from loomlog.services.families.identity.state import Credential, entry_key
 from loomlog.services.families.mcp.grants import McpGrants, grant_name
 from loomlog.services.families.mcp.servers import NO_RUN
+from loomlog.services.families.ports.credentials import CredentialUser
 from tests.connectors.mcp.authorization_server import RESOURCE, SERVER, GuardedServer
 from tests.connectors.mcp.peer_server import Raw, document
 from tests.services.families.mcp.world import World

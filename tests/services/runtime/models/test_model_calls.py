@@ -431,7 +431,7 @@ async def test_calls_of_one_provider_are_bounded() -> None:
 
 
 async def test_a_call_without_a_place_has_failed_for_now_and_says_nothing_of_the_model() -> None:
-    work = Work(REPLY, waiting=ProviderQueueLimits(depth=0), max_concurrent=1)
+    work = Work(REPLY, waiting=ProviderQueueLimits(depth=0, wait_s=0.01), max_concurrent=1)
     opened = asyncio.Event()
     work.model.before = opened.wait
     first = asyncio.get_running_loop().create_task(work.run())

@@ -8,7 +8,7 @@ import pytest
 from loomlog.connectors.errors import TRANSIENT_KINDS, Transient
 from loomlog.services.core.admission import PROVIDER_FULL
 from loomlog.services.core.shares import Holder
-from loomlog.services.runtime.models.budget_reservation import may_be_billed
+from loomlog.services.families.budget.reservations import may_be_billed
 from loomlog.services.runtime.models.provider_queues import (
     DEFAULT_SLOTS,
     DEFAULT_WAIT_S,

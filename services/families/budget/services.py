@@ -1,0 +1,70 @@
+"""Budgets in a process: opened once. People set limits in the api, runtimes reserve under them.
+
+Before: services/families/opening.py. After: spending_limits.py, reservations.py.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from loomlog.connectors.configuration.load import ProcessConfiguration
+from loomlog.connectors.configuration.model import DEFAULT_CURRENCY
+from loomlog.schemas.ids import fresh_token
+from loomlog.services.families.budget.accounts import BudgetAccounts
+from loomlog.services.families.budget.reservations import BudgetReservations
+from loomlog.services.families.budget.spending_limits import BudgetLimits
+from loomlog.services.families.installation import InstallationCommands
+from loomlog.services.families.opening import FamilyContext, FamilyServices, RunningProcess
+from loomlog.services.families.ports.call_budgets import RunBudgets
+from loomlog.services.families.ports.command_ids import CommandIds
+from loomlog.services.families.ports.recorded_spending import RecordedSpending
+from loomlog.services.families.ports.spending_limits import SpendingLimits
+
+TOKEN_BYTES = 10
+"""Random bytes in the id of a command; the number that loomlog.schemas.ids takes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetOptions:
+    """What the configuration says of budgets."""
+
+    currency: str = DEFAULT_CURRENCY
+    """Of prices, and of limits in money."""
+
+
+def read_options(loaded: ProcessConfiguration) -> BudgetOptions:
+    """Return the options of a process."""
+    return BudgetOptions(currency=loaded.configuration.pricing.currency)
+
+
+def open_family(context: FamilyContext) -> FamilyServices:
+    """Open budgets."""
+    process, ids = context.find(RunningProcess), context.find(CommandIds)
+
+    def new_id() -> str:
+        return fresh_token(context.clock_ms(), os.urandom(TOKEN_BYTES))
+
+    accounts = BudgetAccounts(
+        context.parts,
+        clock_ms=context.clock_ms,
+        fresh_token=new_id if ids is None else ids.of_step("budget"),
+        name="api" if process is None else process.name,
+    )
+    context.provide(accounts)
+    context.provide_as(RunBudgets, BudgetReservations(accounts, context.clock_ms))
+    if (spending := context.find(RecordedSpending)) is not None:
+        limits = BudgetLimits(
+            accounts,
+            spending,
+            clock_ms=context.clock_ms,
+            currency=context.options(BudgetOptions).currency,
+            wait_s=context.get(InstallationCommands).wait_s,
+        )
+        context.provide(limits)
+        context.provide_as(SpendingLimits, limits)
+
+    def start_positions(tenant: str, agent: str, user_id: str) -> Sequence[str]:
+        position = accounts.limits_position()
+        return (position,) if position else ()
+
+    return FamilyServices(start_positions=start_positions)
