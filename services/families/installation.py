@@ -3,7 +3,7 @@
 They belong to no tenant, so their envelopes have none. An answer is given once this process has read its events too, so
 that what it answers next follows from them.
 
-Before: services/families/hook/handlers.py, services/application/admin/pauses.py. After:
+Before: services/families/hook/handlers.py, services/families/pause/handlers.py. After:
 services/stream/entities/client.py, and the owner of the aggregate.
 """
 

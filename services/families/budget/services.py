@@ -29,7 +29,7 @@ class BudgetOptions:
     """What the configuration says of budgets."""
 
     currency: str = DEFAULT_CURRENCY
-    """Of prices, and of limits in money."""
+    """The currency of prices, and of limits in money."""
 
 
 def read_options(loaded: ProcessConfiguration) -> BudgetOptions:

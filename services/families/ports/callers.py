@@ -1,4 +1,4 @@
-"""Who calls, by the text of a token: what the authentication of requests asks besides the files.
+"""Callers by the texts of their tokens, for the authentication of requests.
 
 Before: services/application/authentication.py. After: services/families/identity/directory.py.
 """
