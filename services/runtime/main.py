@@ -54,11 +54,10 @@ from loomlog.services.families.ports.call_waits import CallWaits
 from loomlog.services.families.ports.callers import CallerDirectory
 from loomlog.services.families.ports.compactions import DialogueKeeper
 from loomlog.services.families.ports.credentials import CredentialValues
-from loomlog.services.families.ports.end_calls import ToolCaller
 from loomlog.services.families.ports.isolation import Isolation
 from loomlog.services.families.ports.made_volumes import MadeVolumes
 from loomlog.services.families.ports.prompts import DefinitionTextReader, PromptAdditions
-from loomlog.services.families.ports.run_ends import EntryWriter, MessagePublisher
+from loomlog.services.families.ports.run_ends import EntryWriter, MessagePublisher, ToolCaller
 from loomlog.services.families.ports.run_sources import RunSources
 from loomlog.services.families.ports.startable_agents import StartableAgents
 from loomlog.services.families.ports.tenant_tools import ToolsOfTenants
