@@ -196,6 +196,15 @@ def new_token() -> str:
     return fresh_token(clock_ms(), os.urandom(RANDOM_BYTES))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogReads:
+    """What a process has that may read all topics."""
+
+    log: LogBrowser
+    audits: AuditVerifications
+    health: HealthChecks
+
+
 class Application:
     """The use cases. Built from opened resources; `run` works until cancelled."""
 
@@ -279,7 +288,6 @@ class Application:
         families = all_families() if families is None else families
         self._of_starts = tuple(family.of_starts for family in families)
         self.queries = RunQueries(sources)
-        commands = InstallationCommands(entities.client, entities.replicas, wait_s=control_wait_s)
         self.provider_table = GlobalTable(codec, topics.providers, PROVIDERS)
         self.barrier.register(topics.providers, self.provider_table)
         self.probes = ProviderProbes(
@@ -336,29 +344,13 @@ class Application:
             clock_ms=clock_ms,
             keys=keys,
         )
-        ingress = IngressLog(
-            append=partial(append_delivery, self.ingress_publisher),
-            ranges=ranges,
-            read_positions=lambda tenant, agent: self._positions_of_start(tenant, agent, ""),
-            runs=HubRunWatch(sources),
-            secret=installation_key,
-            new_token=repeatable(new_token, "webhook"),
+        context.provide(
+            *family_options, absence, InstallationCommands(entities.client, entities.replicas, wait_s=control_wait_s)
         )
-        runs = RunSources(find=projection.run, ranges=ranges, events_topic=topics.events)
-        context.provide(*family_options, absence, runs, ingress, commands)
         context.provide(*(one for one in (act_reads, erasures) if one is not None))
-        context.provide_as(RunReads, projection)
-        context.provide_as(ApprovalCalls, RunApprovals(self))
         if change_feed is not None:
             context.provide_as(ChangeFeed, change_feed)
-        context.provide_as(RecordedSpending, self.usage)
-        context.provide(
-            CommandIds(
-                of_step=lambda step: partial(_command_id, command_tokens(new_token, step)),
-                issued_at_ms=lambda: 0 if current_request.get().idempotency_key else clock_ms(),
-            ),
-            UserSources(operations=product_operations, principal=authenticator.named, count_memory=self._count_memory),
-        )
+        self._provide_runs(context, ranges, topics.events, installation_key, new_token)
         handlers, self._families = open_families(context, families)
         authenticator.directory = context.get(CallerDirectory)
         self.quotas = context.get(CallerQuotas)
@@ -432,58 +424,30 @@ class Application:
             ranges, appender, codec, log_reads, clock_ms=clock_ms, request_token=repeatable(new_token, "dead letter")
         )
         self.projection_problems = ProjectionProblems(run_tables, [tables.reader for tables in entity_tables])
-        self._log: LogBrowser | None = None
-        self._audits: AuditVerifications | None = None
-        self._health: HealthChecks | None = None
+        self._log_reads: LogReads | None = None
         if log_access is not None:
-            prefix = topics.events.removesuffix(".run.events")
-            self._log = LogBrowser(log_access, codec, sources.content, log_reads, prefix=prefix)
-            verifier = LogVerifier(
-                LogSources(
-                    open_ranges=log_access.open_ranges,
-                    count_partitions=log_access.count_partitions,
-                    find_run=partial(projection.audit_row, EVERY_TENANT),
-                    codec=codec,
-                    keys=log_access.trusted_keys,
-                    blobs=blobs,
-                    place=log_access.place,
-                )
-            )
-            self._audits = AuditVerifications(verifier)
-            self._health = HealthChecks(
-                log_access,
-                verifier,
-                projection,
-                self.barrier,
-                entities.replicas,
-                entity_tables,
-                OpenLetters(log_access.ranges, codec),
-                clock_ms=clock_ms,
-            )
-        self.partitions = Partitions(
-            [
-                FollowedTopic(
-                    name="runs",
-                    topic=topics.events,
-                    partitions=hub.partitions,
-                    term=hub.term,
-                    end_offset=hub.position,
+            verifier = _log_verifier(log_access, projection, codec, blobs)
+            self._log_reads = LogReads(
+                log=LogBrowser(
+                    log_access,
+                    codec,
+                    sources.content,
+                    log_reads,
+                    prefix=topics.events.removesuffix(".run.events"),
                 ),
-                *(
-                    FollowedTopic(
-                        name=parts.family.name,
-                        topic=parts.topics.events,
-                        partitions=range(parts.replicas.partitions),
-                        term=parts.replicas.term,
-                        end_offset=parts.replicas.next_offset,
-                    )
-                    for parts in entities.each
+                audits=AuditVerifications(verifier),
+                health=HealthChecks(
+                    log_access,
+                    verifier,
+                    projection,
+                    self.barrier,
+                    entities.replicas,
+                    entity_tables,
+                    OpenLetters(log_access.ranges, codec),
+                    clock_ms=clock_ms,
                 ),
-            ],
-            projection,
-            ranges,
-            codec,
-        )
+            )
+        self.partitions = Partitions(_followed_topics(hub, topics, entities), projection, ranges, codec)
         self.histories = RunHistories(
             sources, self.queries, ranges, codec, events_topic=topics.events, clock_ms=clock_ms
         )
@@ -495,6 +459,36 @@ class Application:
             acts=self.acts,
             absence=absence,
         )
+
+    def _provide_runs(
+        self,
+        context: FamilyContext,
+        ranges: LogRanges,
+        events_topic: str,
+        secret: SecretKey | None,
+        new_token: Callable[[], str],
+    ) -> None:
+        """Provide what families need of runs and of requests."""
+        ingress = IngressLog(
+            append=partial(append_delivery, self.ingress_publisher),
+            ranges=ranges,
+            read_positions=lambda tenant, agent: self._positions_of_start(tenant, agent, ""),
+            runs=HubRunWatch(self.sources),
+            secret=secret,
+            new_token=repeatable(new_token, "webhook"),
+        )
+        command_ids = CommandIds(
+            of_step=lambda step: partial(_command_id, command_tokens(new_token, step)),
+            issued_at_ms=lambda: 0 if current_request.get().idempotency_key else self.clock_ms(),
+        )
+        users = UserSources(
+            operations=product_operations, principal=self.authenticator.named, count_memory=self._count_memory
+        )
+        runs = RunSources(find=self.projection.run, ranges=ranges, events_topic=events_topic)
+        context.provide(ingress, command_ids, users, runs)
+        context.provide_as(RunReads, self.projection)
+        context.provide_as(ApprovalCalls, RunApprovals(self))
+        context.provide_as(RecordedSpending, self.usage)
 
     async def require_first_body(self, key: str, body: str) -> None:
         """Raise Refused(idempotency_key_reused) for a key that was used with another body. While the keys cannot
@@ -513,20 +507,21 @@ class Application:
     @property
     def log(self) -> LogBrowser:
         """All topics and their records."""
-        assert self._log is not None, "this process was not given access to all topics"
-        return self._log
+        return self._all_topics().log
 
     @property
     def audits(self) -> AuditVerifications:
         """Verifications of the log."""
-        assert self._audits is not None, "this process was not given access to all topics"
-        return self._audits
+        return self._all_topics().audits
 
     @property
     def health(self) -> HealthChecks:
         """Checks of the parts of the installation."""
-        assert self._health is not None, "this process was not given access to all topics"
-        return self._health
+        return self._all_topics().health
+
+    def _all_topics(self) -> "LogReads":
+        assert self._log_reads is not None, "this process was not given access to all topics"
+        return self._log_reads
 
     @property
     def event_webhooks(self) -> EventWebhooks | None:
@@ -557,8 +552,8 @@ class Application:
     def end_streams(self) -> None:
         """End the streams of all clients, because the process is shutting down; they reconnect to another."""
         self.hub.stop()
-        if self._audits is not None:
-            self._audits.stop()
+        if self._log_reads is not None:
+            self._log_reads.audits.stop()
         self.family_streams.stop()
 
     async def run(self, events: LogTail, previews: LogTail, *background_tasks: Callable[[], Awaitable[None]]) -> None:
@@ -586,6 +581,38 @@ class Application:
 def _command_id(draw: Callable[[], str]) -> str:
     """Return the id of a command of the present request."""
     return command_id(draw())
+
+
+def _followed_topics(hub: EventHub, topics: ApplicationTopics, entities: EntityParts) -> list[FollowedTopic]:
+    """Return what this process follows: the runs, and each set of entities."""
+    runs = FollowedTopic(
+        name="runs", topic=topics.events, partitions=hub.partitions, term=hub.term, end_offset=hub.position
+    )
+    sets = [
+        FollowedTopic(
+            name=parts.family.name,
+            topic=parts.topics.events,
+            partitions=range(parts.replicas.partitions),
+            term=parts.replicas.term,
+            end_offset=parts.replicas.next_offset,
+        )
+        for parts in entities.each
+    ]
+    return [runs, *sets]
+
+
+def _log_verifier(access: LogAccess, projection: ReadModels, codec: Codec, blobs: Blobs) -> LogVerifier:
+    return LogVerifier(
+        LogSources(
+            open_ranges=access.open_ranges,
+            count_partitions=access.count_partitions,
+            find_run=partial(projection.audit_row, EVERY_TENANT),
+            codec=codec,
+            keys=access.trusted_keys,
+            blobs=blobs,
+            place=access.place,
+        )
+    )
 
 
 async def _run_task(task: Callable[[], Awaitable[None]]) -> None:
