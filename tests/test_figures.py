@@ -1,4 +1,4 @@
-from tests.figures import group, projections, sections, simulation, takeover
+from tests.figures import group, projections, sections, simulation
 
 
 def test_a_section_that_was_not_measured_says_so(tmp_path):
@@ -13,16 +13,6 @@ def test_a_seed_that_broke_something_is_named():
     assert "**seed 17 is broken**" in simulation(figures)
     assert "50 seeds a second and process (goal 100: **missed**)" in simulation(figures | {"broken_seed": None})
     assert "100 seeds a second and process (goal 100: met)" in simulation(figures | {"processes": 1})
-
-
-def test_every_kill_is_a_row():
-    kills = [{"claimed_s": 3.1, "serving_s": 0.2, "recovered_s": 0.9}] * 2
-    text = takeover({"events": 1_000_000, "live": 1_000, "kills": kills})
-    assert text.count("| 3.10 s | 0.20 s | 0.90 s |") == 2
-    assert "spare" not in text
-    beside = [{"claimed_s": 0.04, "serving_s": 0.2, "recovered_s": 0.9}]
-    text = takeover({"events": 1_000_000, "live": 1_000, "kills": kills, "kills_with_spare": beside})
-    assert text.endswith("| 1 | 0.04 s | 0.20 s | 0.90 s |\n")
 
 
 def test_rows_that_differ_are_shouted():

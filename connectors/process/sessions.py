@@ -42,7 +42,7 @@ async def run_sessions(
     `first_s` None: FIRST_S; `max_s` None: MAX_S. `says`: format of the line about a failure.
     """
     first_s, max_s = first_s or FIRST_S, max_s or MAX_S
-    pause_s, said, said_at = first_s, "", -LOG_EVERY_S
+    pause_s, logged, logged_at = first_s, "", -LOG_EVERY_S
     while not stop.is_set():
         before = progress()
         try:
@@ -51,8 +51,8 @@ async def run_sessions(
         except failures as failure:
             least_s = on_failure(failure) or 0.0
             text, now = str(failure), time.monotonic()
-            if text != said or now - said_at >= LOG_EVERY_S:
-                said, said_at = text, now
+            if text != logged or now - logged_at >= LOG_EVERY_S:
+                logged, logged_at = text, now
                 log.warning(says, text)
         pause_s = first_s if progress() > before else min(pause_s * 2, max_s)
         await wait_for_stop(stop, max(pause_s, least_s))

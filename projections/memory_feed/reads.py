@@ -1,6 +1,6 @@
 """Reads of the feed of memory.
 
-Before: services/application/memory_changes.py, services/projector/change_push.py. After: tables.py.
+Before: services/application/queries/change_feed.py, services/projector/change_push.py. After: tables.py.
 """
 
 from collections.abc import Collection

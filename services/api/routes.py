@@ -6,24 +6,24 @@ compares it with what the application serves.
 
 Routes are matched in this order, so the busiest come first.
 
-Before: app.py. After: run_routes.py and the tables next to it, operation_routes.py for operations, then the endpoints.
+Before: app.py. After: run_routes.py and the tables next to it, operation_routes.py and endpoint_routes.py for families,
+then the endpoints.
 """
 
 from collections.abc import Sequence
 
-from loomlog.services.api.channel_routes import CHANNEL_ROUTES
 from loomlog.services.api.client_routes import CLIENT_ROUTES
 from loomlog.services.api.data_routes import DATA_ROUTES
+from loomlog.services.api.endpoint_routes import endpoint_routes
 from loomlog.services.api.history_routes import HISTORY_ROUTES
 from loomlog.services.api.mcp.routes import MCP_ROUTES
-from loomlog.services.api.memory_feed_routes import MEMORY_FEED_ROUTES
 from loomlog.services.api.operation_routes import operation_routes
 from loomlog.services.api.operator_routes import OPERATOR_ROUTES
 from loomlog.services.api.route import Route
 from loomlog.services.api.run_routes import RUN_ROUTES
 from loomlog.services.api.ui_routes import UI_ROUTES
-from loomlog.services.api.webhook_routes import WEBHOOK_ROUTES
 from loomlog.services.application.operations import product_operations
+from loomlog.services.families.registry import all_endpoints
 
 ROUTES: tuple[Route, ...] = (
     *RUN_ROUTES,
@@ -31,9 +31,7 @@ ROUTES: tuple[Route, ...] = (
     *OPERATOR_ROUTES,
     *CLIENT_ROUTES,
     *DATA_ROUTES,
-    *MEMORY_FEED_ROUTES,
-    *WEBHOOK_ROUTES,
-    *CHANNEL_ROUTES,
+    *endpoint_routes(all_endpoints()),
     *operation_routes(product_operations()),
     *MCP_ROUTES,
     *UI_ROUTES,

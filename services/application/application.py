@@ -15,7 +15,6 @@ running next to its transport. Every transport identifies the caller with `gate`
     reads     run, agent, runs, transcript, stream
     run_states follow
     run_feed  read, follow            (what happens to runs, from any cursor)
-    memory_changes follow            (where memory has changed)
     audit     events, record
     partitions list                  (owners and take-overs)
     log       topics, records        (of all topics, for administrators)
@@ -70,22 +69,21 @@ from loomlog.services.application.admin.erasure_receipts import ErasureReceipts
 from loomlog.services.application.admin.probes import ProviderProbes
 from loomlog.services.application.admin.repair import AggregateRepair
 from loomlog.services.application.authentication import Authenticator
-from loomlog.services.application.channel_streams import ChannelStreams
 from loomlog.services.application.clients.connections import ClientConnections, ClientLimits
 from loomlog.services.application.command_publisher import CommandPublisher
 from loomlog.services.application.content import ContentAccess
 from loomlog.services.application.definition_runs import DefinitionRuns
 from loomlog.services.application.dispatch import Dispatch
-from loomlog.services.application.errors import key_reused
+from loomlog.services.application.errors import key_reused, run_refusing
 from loomlog.services.application.event_webhooks import EventWebhooks
 from loomlog.services.application.health.health_checks import EntityTables, HealthChecks
+from loomlog.services.application.ingress import append_delivery, publish_ingress
 from loomlog.services.application.log.access import LogAccess
 from loomlog.services.application.log.audits import AuditVerifications
 from loomlog.services.application.log.browser import LogBrowser
 from loomlog.services.application.log.dead_letters import DeadLetters, OpenLetters
 from loomlog.services.application.log.projection_problems import ProjectionProblems
 from loomlog.services.application.log.verifier import LogSources, LogVerifier
-from loomlog.services.application.memory_changes import ChangeFeed, MemoryChanges
 from loomlog.services.application.operations import product_operations
 from loomlog.services.application.operations.handlers import application_handlers
 from loomlog.services.application.queries.audit_log import AuditLog
@@ -103,42 +101,43 @@ from loomlog.services.application.runs.compactions import SessionCompactions
 from loomlog.services.application.runs.control import RunControl
 from loomlog.services.application.runs.forks import Forks
 from loomlog.services.application.runs.interrupts import InterruptActions
+from loomlog.services.application.runs.run_watch import HubRunWatch
 from loomlog.services.application.runs.start import RunStarts
 from loomlog.services.application.streaming.event_hub import EventHub
+from loomlog.services.application.streaming.family_streams import FamilyStream, FamilyStreams
 from loomlog.services.application.streaming.run_feed import RunFeed
 from loomlog.services.application.streaming.run_states import RunStates
 from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.application.transfer.imports import RunImports
 from loomlog.services.application.transfer.restore import StateRestore
 from loomlog.services.application.transfer.state_files import Backups
-from loomlog.services.application.webhooks import Webhooks, append_delivery, run_until_cancelled
 from loomlog.services.core.access.decide import Caller, RunIdentity
+from loomlog.services.core.endpoints import Endpoint
 from loomlog.services.core.families import Family
 from loomlog.services.core.mcp_logins import McpLogins
-from loomlog.services.families.channel.services import ChannelServices
 from loomlog.services.families.installation import InstallationCommands
 from loomlog.services.families.opening import FamilyContext, open_families
 from loomlog.services.families.ports.acts import ActRecorder
 from loomlog.services.families.ports.approval_calls import ApprovalCalls
 from loomlog.services.families.ports.callers import CallerDirectory
+from loomlog.services.families.ports.change_feed import ChangeFeed
 from loomlog.services.families.ports.content_erasure import counts_of_clients
 from loomlog.services.families.ports.credential_erasure import CredentialErasure
 from loomlog.services.families.ports.current_request import CurrentRequest
-from loomlog.services.families.ports.embedder_state import EmbedderState
+from loomlog.services.families.ports.ingress import IngressLog
 from loomlog.services.families.ports.publishing import PublishRights
 from loomlog.services.families.ports.quotas import CallerQuotas
 from loomlog.services.families.ports.recorded_spending import RecordedSpending
+from loomlog.services.families.ports.requests import AsOperation, EndpointAnswer, EndpointRequest
 from loomlog.services.families.ports.row_erasure import RowErasure
 from loomlog.services.families.ports.run_blame import RunBlame
 from loomlog.services.families.ports.run_reads import RunReads
 from loomlog.services.families.ports.run_sources import RunSources
-from loomlog.services.families.ports.run_times import RunTimes
 from loomlog.services.families.ports.runnable_agents import RunnableAgents
 from loomlog.services.families.ports.spending_limits import SpendingLimits
 from loomlog.services.families.ports.users import UserSources
 from loomlog.services.families.ports.wide_pauses import StatedPauses
 from loomlog.services.families.registry import all_families
-from loomlog.services.families.webhook.ingress import IngressLog, WebhookServices
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
 from loomlog.services.stream.entities.absence import AbsenceCheck
 from loomlog.services.stream.entities.answers import EntityCommands
@@ -195,6 +194,15 @@ def clock_ms() -> int:
 def new_token() -> str:
     """Return a new token for ids."""
     return fresh_token(clock_ms(), os.urandom(RANDOM_BYTES))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogReads:
+    """What a process has that may read all topics."""
+
+    log: LogBrowser
+    audits: AuditVerifications
+    health: HealthChecks
 
 
 class Application:
@@ -280,7 +288,6 @@ class Application:
         families = all_families() if families is None else families
         self._of_starts = tuple(family.of_starts for family in families)
         self.queries = RunQueries(sources)
-        commands = InstallationCommands(entities.client, entities.replicas, wait_s=control_wait_s)
         self.provider_table = GlobalTable(codec, topics.providers, PROVIDERS)
         self.barrier.register(topics.providers, self.provider_table)
         self.probes = ProviderProbes(
@@ -336,25 +343,13 @@ class Application:
             clock_ms=clock_ms,
             keys=keys,
         )
-        ingress = IngressLog(
-            append=partial(append_delivery, self.ingress_publisher),
-            ranges=ranges,
-            read_positions=lambda tenant, agent: self._positions_of_start(tenant, agent, ""),
-        )
-        runs = RunSources(find=projection.run, ranges=ranges, events_topic=topics.events)
-        context.provide(*family_options, absence, runs, ingress, commands, RunTimes(self._started_at_ms))
-        context.provide(*(one for one in (act_reads, erasures) if one is not None))
-        context.provide_as(RunReads, projection)
-        context.provide_as(ApprovalCalls, RunApprovals(self))
-        context.provide_as(RecordedSpending, self.usage)
         context.provide(
-            CurrentRequest(
-                command_ids=lambda step: partial(_command_id, command_tokens(new_token, step)),
-                issued_at_ms=lambda: 0 if current_request.get().idempotency_key else clock_ms(),
-                origin=_request_origin,
-            ),
-            UserSources(operations=product_operations, principal=authenticator.named, count_memory=self._count_memory),
+            *family_options, absence, InstallationCommands(entities.client, entities.replicas, wait_s=control_wait_s)
         )
+        context.provide(*(one for one in (act_reads, erasures) if one is not None))
+        if change_feed is not None:
+            context.provide_as(ChangeFeed, change_feed)
+        self._provide_runs(context, ranges, topics.events, installation_key, new_token)
         handlers, self._families = open_families(context, families)
         authenticator.directory = context.get(CallerDirectory)
         self.quotas = context.get(CallerQuotas)
@@ -364,22 +359,8 @@ class Application:
         self.runnable_agents = context.get(RunnableAgents)
         self._publish_rights = context.get(PublishRights)
         self.mcp_logins = context.get(McpLogins)
-        channels = context.get(ChannelServices)
-        self.channel_streams = ChannelStreams(channels.operations, keepalive_s=keepalive_s)
-        self.webhooks = Webhooks(
-            context.get(WebhookServices),
-            ingress,
-            entity_commands,
-            sources,
-            replicas=entities.replicas,
-            channel_replicas=entities.of("channel:").replicas,
-            declarations=channels.declarations,
-            channel_value_bytes=channels.operations.limits.value_bytes_max,
-            secret=installation_key,
-            secrets=secrets,
-            clock_ms=clock_ms,
-            new_token=repeatable(new_token, "webhook"),
-        )
+        self.endpoints = {one: handler for each in self._families for one, handler in each.endpoints.items()}
+        self.family_streams = FamilyStreams(keepalive_s=keepalive_s)
         self.backups = Backups(
             sources,
             ranges,
@@ -402,7 +383,6 @@ class Application:
             ranges=ranges,
         )
         self.run_states = RunStates(sources)
-        self.memory_changes = MemoryChanges(change_feed, embedder=context.get(EmbedderState), keepalive_s=keepalive_s)
         self.interrupts = InterruptActions(sources, self.queries, self.control)
         self.compactions = SessionCompactions(
             self.runs,
@@ -444,58 +424,30 @@ class Application:
             ranges, appender, codec, log_reads, clock_ms=clock_ms, request_token=repeatable(new_token, "dead letter")
         )
         self.projection_problems = ProjectionProblems(run_tables, [tables.reader for tables in entity_tables])
-        self._log: LogBrowser | None = None
-        self._audits: AuditVerifications | None = None
-        self._health: HealthChecks | None = None
+        self._log_reads: LogReads | None = None
         if log_access is not None:
-            prefix = topics.events.removesuffix(".run.events")
-            self._log = LogBrowser(log_access, codec, sources.content, log_reads, prefix=prefix)
-            verifier = LogVerifier(
-                LogSources(
-                    open_ranges=log_access.open_ranges,
-                    count_partitions=log_access.count_partitions,
-                    find_run=partial(projection.audit_row, EVERY_TENANT),
-                    codec=codec,
-                    keys=log_access.trusted_keys,
-                    blobs=blobs,
-                    place=log_access.place,
-                )
-            )
-            self._audits = AuditVerifications(verifier)
-            self._health = HealthChecks(
-                log_access,
-                verifier,
-                projection,
-                self.barrier,
-                entities.replicas,
-                entity_tables,
-                OpenLetters(log_access.ranges, codec),
-                clock_ms=clock_ms,
-            )
-        self.partitions = Partitions(
-            [
-                FollowedTopic(
-                    name="runs",
-                    topic=topics.events,
-                    partitions=hub.partitions,
-                    term=hub.term,
-                    end_offset=hub.position,
+            verifier = _log_verifier(log_access, projection, codec, blobs)
+            self._log_reads = LogReads(
+                log=LogBrowser(
+                    log_access,
+                    codec,
+                    sources.content,
+                    log_reads,
+                    prefix=topics.events.removesuffix(".run.events"),
                 ),
-                *(
-                    FollowedTopic(
-                        name=parts.family.name,
-                        topic=parts.topics.events,
-                        partitions=range(parts.replicas.partitions),
-                        term=parts.replicas.term,
-                        end_offset=parts.replicas.next_offset,
-                    )
-                    for parts in entities.each
+                audits=AuditVerifications(verifier),
+                health=HealthChecks(
+                    log_access,
+                    verifier,
+                    projection,
+                    self.barrier,
+                    entities.replicas,
+                    entity_tables,
+                    OpenLetters(log_access.ranges, codec),
+                    clock_ms=clock_ms,
                 ),
-            ],
-            projection,
-            ranges,
-            codec,
-        )
+            )
+        self.partitions = Partitions(_followed_topics(hub, topics, entities), projection, ranges, codec)
         self.histories = RunHistories(
             sources, self.queries, ranges, codec, events_topic=topics.events, clock_ms=clock_ms
         )
@@ -507,6 +459,37 @@ class Application:
             acts=self.acts,
             absence=absence,
         )
+
+    def _provide_runs(
+        self,
+        context: FamilyContext,
+        ranges: LogRanges,
+        events_topic: str,
+        secret: SecretKey | None,
+        new_token: Callable[[], str],
+    ) -> None:
+        """Provide what families need of runs and of requests."""
+        ingress = IngressLog(
+            append=partial(append_delivery, self.ingress_publisher),
+            ranges=ranges,
+            read_positions=lambda tenant, agent: self._positions_of_start(tenant, agent, ""),
+            runs=HubRunWatch(self.sources),
+            secret=secret,
+            new_token=repeatable(new_token, "webhook"),
+        )
+        request = CurrentRequest(
+            command_ids=lambda step: partial(_command_id, command_tokens(new_token, step)),
+            issued_at_ms=lambda: 0 if current_request.get().idempotency_key else self.clock_ms(),
+            origin=_request_origin,
+        )
+        users = UserSources(
+            operations=product_operations, principal=self.authenticator.named, count_memory=self._count_memory
+        )
+        runs = RunSources(find=self.projection.run, ranges=ranges, events_topic=events_topic)
+        context.provide(ingress, request, users, runs)
+        context.provide_as(RunReads, self.projection)
+        context.provide_as(ApprovalCalls, RunApprovals(self))
+        context.provide_as(RecordedSpending, self.usage)
 
     async def require_first_body(self, key: str, body: str) -> None:
         """Raise Refused(idempotency_key_reused) for a key that was used with another body. While the keys cannot
@@ -525,20 +508,21 @@ class Application:
     @property
     def log(self) -> LogBrowser:
         """All topics and their records."""
-        assert self._log is not None, "this process was not given access to all topics"
-        return self._log
+        return self._all_topics().log
 
     @property
     def audits(self) -> AuditVerifications:
         """Verifications of the log."""
-        assert self._audits is not None, "this process was not given access to all topics"
-        return self._audits
+        return self._all_topics().audits
 
     @property
     def health(self) -> HealthChecks:
         """Checks of the parts of the installation."""
-        assert self._health is not None, "this process was not given access to all topics"
-        return self._health
+        return self._all_topics().health
+
+    def _all_topics(self) -> "LogReads":
+        assert self._log_reads is not None, "this process was not given access to all topics"
+        return self._log_reads
 
     @property
     def event_webhooks(self) -> EventWebhooks | None:
@@ -555,21 +539,23 @@ class Application:
         findings = await self.erasure.content_of(tenant, subject)
         return {"user_scope_rows": counts_of_clients(findings).get("memory_rows", 0)}, findings.errors
 
-    async def _started_at_ms(self, tenant: str, run_id: str) -> int | None:
-        row = await self.projection.run(tenant, run_id)
-        return None if row is None else row.started_at_ms
-
     async def _admit_run(self, caller: Caller, who: RunIdentity, agent: str) -> None:
         for services in self._families:
             await services.admit_run(caller, who, agent)
 
+    async def open_stream(self, endpoint: Endpoint, request: EndpointRequest) -> FamilyStream:
+        """Open the stream of an endpoint that answers with one. Raises Refused."""
+        code = endpoint.unavailable_code
+        source = await run_refusing(self.endpoints[endpoint](request), unavailable_code=code)
+        assert not isinstance(source, EndpointAnswer | AsOperation), "the declaration says that it is a stream"
+        return self.family_streams.open(source, unavailable_code=code)
+
     def end_streams(self) -> None:
         """End the streams of all clients, because the process is shutting down; they reconnect to another."""
         self.hub.stop()
-        self.memory_changes.stop()
-        if self._audits is not None:
-            self._audits.stop()
-        self.channel_streams.stop()
+        if self._log_reads is not None:
+            self._log_reads.audits.stop()
+        self.family_streams.stop()
 
     async def run(self, events: LogTail, previews: LogTail, *background_tasks: Callable[[], Awaitable[None]]) -> None:
         """Publish and read until cancelled, together with `background_tasks`."""
@@ -577,8 +563,7 @@ class Application:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.publisher.run(), name="publisher")
                 group.create_task(self.hub.run(events, previews), name="hub")
-                group.create_task(self.memory_changes.run(), name="memory changes")
-                group.create_task(run_until_cancelled(self.ingress_publisher, self.webhooks), name="webhooks")
+                group.create_task(publish_ingress(self.ingress_publisher), name="deliveries")
                 if self._event_webhooks is not None:
                     group.create_task(self._event_webhooks.run(), name="event webhooks")
                 for opened in self._families:
@@ -601,6 +586,38 @@ def _request_origin() -> tuple[str, str]:
 def _command_id(draw: Callable[[], str]) -> str:
     """Return the id of a command of the present request."""
     return command_id(draw())
+
+
+def _followed_topics(hub: EventHub, topics: ApplicationTopics, entities: EntityParts) -> list[FollowedTopic]:
+    """Return what this process follows: the runs, and each set of entities."""
+    runs = FollowedTopic(
+        name="runs", topic=topics.events, partitions=hub.partitions, term=hub.term, end_offset=hub.position
+    )
+    sets = [
+        FollowedTopic(
+            name=parts.family.name,
+            topic=parts.topics.events,
+            partitions=range(parts.replicas.partitions),
+            term=parts.replicas.term,
+            end_offset=parts.replicas.next_offset,
+        )
+        for parts in entities.each
+    ]
+    return [runs, *sets]
+
+
+def _log_verifier(access: LogAccess, projection: ReadModels, codec: Codec, blobs: Blobs) -> LogVerifier:
+    return LogVerifier(
+        LogSources(
+            open_ranges=access.open_ranges,
+            count_partitions=access.count_partitions,
+            find_run=partial(projection.audit_row, EVERY_TENANT),
+            codec=codec,
+            keys=access.trusted_keys,
+            blobs=blobs,
+            place=access.place,
+        )
+    )
 
 
 async def _run_task(task: Callable[[], Awaitable[None]]) -> None:

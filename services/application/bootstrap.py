@@ -49,7 +49,7 @@ from loomlog.services.application.clients.connections import ClientLimits
 from loomlog.services.application.health.components import CHANNELS, ENTITIES
 from loomlog.services.application.health.health_checks import EntityTables
 from loomlog.services.application.log.access import kafka_access
-from loomlog.services.application.memory_changes import SqlChangeFeed
+from loomlog.services.application.queries.change_feed import SqlChangeFeed
 from loomlog.services.application.queries.read_models import SqlReadModels, has_no_tables
 from loomlog.services.application.streaming.event_hub import EventHub, HubStart
 from loomlog.services.core.families import TOPIC_SETS

@@ -17,7 +17,7 @@ from typing import Any
 
 from loomlog.schemas.ids import hashed_token
 from loomlog.services.application.authentication import require_access
-from loomlog.services.application.errors import bad_request, request_refusal, run_refusing
+from loomlog.services.application.errors import bad_request, run_refusing
 from loomlog.services.application.request_context import command_id, command_tokens, current_request
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.rules import Access
@@ -25,7 +25,7 @@ from loomlog.services.core.access.scopes import ADMIN
 from loomlog.services.core.operation_input import parse_operation
 from loomlog.services.core.operation_requests import path_fields
 from loomlog.services.core.operations import Answer, AnyOperation, Call, Effect, Handlers, OperationCaller, Origin
-from loomlog.services.core.refusals import Refused
+from loomlog.services.core.refusals import Refused, request_refusal
 from loomlog.services.families.ports.acts import Act, ActRecorder
 from loomlog.services.stream.entities.absence import AbsenceCheck
 

@@ -18,9 +18,8 @@ from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from loomlog.connectors.errors import ConnectorError, describe_unreachable
-from loomlog.services.core.access.scopes import ADMIN
 from loomlog.services.core.error_codes import STATUS_BY_CODE
-from loomlog.services.core.refusals import Refused, Unavailable
+from loomlog.services.core.refusals import Refused, Unavailable, request_refusal
 from loomlog.services.core.shares import ShareExhausted
 
 if TYPE_CHECKING:  # the command line translates these errors, and the generated records take long to import
@@ -77,22 +76,15 @@ async def run_refusing(
     try:
         return await operation
     except Refused as refused:
-        raise request_refusal(refused) from refused
+        shown = request_refusal(refused)
+        if shown is refused:
+            raise
+        raise shown from refused
     except Unavailable as error:
         if isinstance(error.__cause__, ShareExhausted):
             raise share_refusal(error.__cause__) from error
         code = error.code or (pending_code if error.is_unknown else unavailable_code)
         raise Refused(code, str(error), details=error.details, retry_after_s=RETRY_SOON_S) from error
-
-
-def request_refusal(refused: Refused) -> Refused:
-    """Return a refusal of a family with a code that clients know; its own is then in `refusal`."""
-    code, details = refused.code, refused.details
-    if code not in STATUS_BY_CODE:
-        code, details = "command_refused", {**details, "refusal": code}
-    elif code == "insufficient_scope":
-        details = {**details, "scope": details.get("scope", ADMIN)}
-    return Refused(code, refused.message, details=details, retry_after_s=refused.retry_after_s)
 
 
 def share_refusal(error: ShareExhausted) -> Refused:

@@ -52,10 +52,6 @@ OWN_COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "blame": ("definitions.blame:blame", "Show the definition that a run was pinned to, who made it and why."),
     "channels": ("channels.channels:channels_app", "Channels: declare, publish, read, wait, follow."),
-    "webhooks": (
-        "webhooks.webhooks:webhooks_app",
-        "Webhooks: list, show, deliveries, dry runs, replays.",
-    ),
     "schedules": (
         "schedules.schedules:schedules_app",
         "Schedules: when they fire, what they have fired; run-now and pauses.",

@@ -199,7 +199,7 @@ RESOURCES: tuple[BoundedResource, ...] = (
     _row(
         "reports of refused deliveries",
         "api",
-        "services/application/webhook_rejections.py",
+        "services/families/webhook/rejections.py",
         "of 10,000 webhooks",
         "metrics of webhooks; beyond it reports are left out, and deliveries are not affected",
     ),

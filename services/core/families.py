@@ -28,6 +28,8 @@ from msgspec import field as struct_field
 from loomlog.schemas.generated.values import CommandEnvelope, Envelope
 from loomlog.schemas.records import Value
 from loomlog.services.core.access.scopes import TENANT
+from loomlog.services.core.endpoints import Endpoint
+from loomlog.services.core.event_types import EventType
 from loomlog.services.core.operations import AnyOperation, Tool
 
 StateT = TypeVar("StateT")
@@ -365,6 +367,10 @@ class Family(Generic[StateT, CommandT, EventT]):
     others. The envelope is that of the event: of an imported one, where it happened first."""
     operations: Sequence[AnyOperation] = ()
     """What transports and tools offer of it, in the order in which routes are matched."""
+    endpoints: Sequence[Endpoint] = ()
+    """What HTTP offers of it besides, in the order in which routes are matched."""
+    event_types: Sequence[EventType] = ()
+    """Events that clients subscribe to."""
     tools: Sequence[Tool] = ()
     """Tools of agents that are made of operations."""
     api: str = ""

@@ -8,6 +8,9 @@ Before: services/application, services/families/operation.py. After: error_codes
 from collections.abc import Mapping
 from typing import Any
 
+from loomlog.services.core.access.scopes import ADMIN
+from loomlog.services.core.error_codes import STATUS_BY_CODE
+
 DECIDED_CODES: Mapping[str, str] = {
     "quarantined": "aggregate_quarantined",
     **{
@@ -82,6 +85,18 @@ class Unavailable(Exception):
         self.is_unknown = is_unknown
         self.code = code
         self.details: Mapping[str, Any] = details or {}
+
+
+def request_refusal(refused: Refused) -> Refused:
+    """Return a refusal of a family with a code that clients of requests know; its own is then in `refusal`."""
+    code, details = refused.code, refused.details
+    if code not in STATUS_BY_CODE:
+        code, details = "command_refused", {**details, "refusal": code}
+    elif code == "insufficient_scope":
+        details = {"scope": ADMIN, **details}
+    else:
+        return refused
+    return Refused(code, refused.message, details=details, retry_after_s=refused.retry_after_s)
 
 
 def decided_refusal(code: str, message: str) -> Refused:

@@ -1,6 +1,6 @@
-"""Times in requests.
+"""Times in requests and answers.
 
-Before: endpoints, and handlers of operations. After: milliseconds since 1970, UTC.
+Before: endpoints, and handlers of operations. After: milliseconds and nanoseconds since 1970, UTC.
 """
 
 import re
@@ -26,3 +26,9 @@ def parse_time_ms(name: str, value: str) -> int:
         raise Refused("bad_request", text) from error
     aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
     return int(aware.timestamp() * 1000)
+
+
+def format_ns(at_ns: int) -> str:
+    """Return a time as RFC 3339 with nine digits after the second."""
+    seconds, rest = divmod(at_ns, 1_000_000_000)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:09d}Z"

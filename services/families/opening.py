@@ -33,6 +33,7 @@ from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.run_events import InterruptionClosed, InterruptionOpened
 from loomlog.services.core.access.decide import Caller, RunIdentity
 from loomlog.services.core.check import Check
+from loomlog.services.core.endpoints import Endpoint
 from loomlog.services.core.families import Family
 from loomlog.services.core.operations import Handlers
 from loomlog.services.core.run.interrupts.approvals import AskedApproval
@@ -40,6 +41,7 @@ from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.families.entity_handlers import EntityHandlers
 from loomlog.services.families.operation import Decrypt
 from loomlog.services.families.ports.content_erasure import ContentEraser
+from loomlog.services.families.ports.requests import EndpointHandler
 from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
 from loomlog.services.stream.entities.answers import EntityCommands
@@ -93,9 +95,12 @@ class FamilyContext:
         options: ServiceT = self.provided.get(kind) or kind()
         return options
 
-    async def encrypt(self, text: str, tenant: str, subject: str) -> str:
-        """Return a text as it is stored for a subject. Raises ConnectorError."""
-        return text if self.keys is None else (await self.keys.cipher_for(tenant, subject)).text(text)
+    async def encrypt(self, text: str, tenant: str, subject: str, *, untrusted: bool = False) -> str:
+        """Return a text as it is stored for a subject; `untrusted`: no run trusts it. Raises ConnectorError."""
+        if self.keys is None:
+            return text
+        cipher = await self.keys.cipher_for(tenant, subject)
+        return cipher.untrusted_text(text) if untrusted else cipher.text(text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,6 +206,7 @@ class FamilyServices:
     """What a family has opened. What others take is provided to the context."""
 
     handlers: Handlers = field(default_factory=dict)
+    endpoints: Mapping[Endpoint, EndpointHandler] = field(default_factory=dict)
     tasks: Mapping[str, Work] = field(default_factory=dict)
     """What it does in this process until that ends, by names that people see."""
     receivers: Mapping[str, Callable[[Any, str], None]] = field(default_factory=dict)

@@ -12,7 +12,9 @@ from pkgutil import iter_modules
 from typing import Any
 
 from loomlog.services import families
+from loomlog.services.core.endpoints import Endpoint
 from loomlog.services.core.entity_operations import entity_operations, entity_tool
+from loomlog.services.core.event_types import EventType
 from loomlog.services.core.families import Family
 from loomlog.services.core.operations import AnyOperation, Tool
 from loomlog.services.families import FamilyProblem
@@ -70,6 +72,16 @@ def operation_named(name: str) -> AnyOperation:
 def operations_of(families: Iterable[Family[Any, Any, Any]]) -> tuple[AnyOperation, ...]:
     """Return the operations of families: those that they declare, then those of their commands and queries."""
     return tuple(one for family in families for one in (*_declared(family)[0], *entity_operations(family)))
+
+
+def all_endpoints() -> tuple[Endpoint, ...]:
+    """Return the endpoints of the families of this process, by family. Raises FamilyProblem."""
+    return tuple(one for family in all_families() for one in family.endpoints)
+
+
+def all_event_types() -> tuple[EventType, ...]:
+    """Return the types of events of the families of this process, by family. Raises FamilyProblem."""
+    return tuple(one for family in all_families() for one in family.event_types)
 
 
 def all_tools() -> tuple[Tool, ...]:

@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from loomlog.services.application.operations import (
     budgets,
     erasure,
@@ -25,14 +27,14 @@ from loomlog.services.application.operations import (
     state_files,
 )
 from loomlog.services.core.operations import AnyOperation
-from loomlog.services.families.channel import api as channels
-from loomlog.services.families.channel.cursor import format_ns, published_ns
+from loomlog.services.core.times import format_ns
 from loomlog.services.families.registry import operation_named
 from loomlog.services.grpc import operations as own
 
 Values = Mapping[str, Any]
 SESSION, HOOK, SNAPSHOT, CHANNEL = "session", "hook", "snapshot", "channel"
 RUN = "run or agent"
+PUBLISH = operation_named("channel.publish")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +90,10 @@ def _cancelled(done: Values) -> Values:
 
 
 def _published(done: Values) -> Values:
-    return {**done, "msg_id": done["message_id"], "created_at": format_ns(published_ns(done["message_id"]))}
+    """Return what the operation answers and what its route shows of it: the message has both."""
+    show = PUBLISH.http[0].answer
+    assert show is not None, "its route has a form of its own"
+    return {**done, **msgspec.to_builtins(show(msgspec.convert(done, PUBLISH.output)))}
 
 
 def _broadcast(done: Values) -> Values:
@@ -166,21 +171,21 @@ RPCS: tuple[Rpc, ...] = (
     Rpc(name="ListUserAgents", operation=runs.LIST_OF_USER, fields=_any_status, answer=_agents, pages="agents"),
     Rpc(name="GetTranscript", operation=sessions.TRANSCRIPT, answer=_frames, pages="events", missing=SESSION),
     Rpc(name="ReplaySession", operation=sessions.COPY, missing=SESSION),
-    Rpc(name="ListChannels", operation=channels.LIST, missing=CHANNEL),
+    Rpc(name="ListChannels", operation=operation_named("channel.list"), missing=CHANNEL),
     Rpc(
         name="PublishChannel",
-        operation=channels.PUBLISH,
+        operation=PUBLISH,
         names={"payload": "value"},
         answer=_published,
         missing=CHANNEL,
     ),
-    Rpc(name="SubscribeChannel", operation=channels.SUBSCRIBE, missing=CHANNEL),
-    Rpc(name="PeekChannel", operation=channels.PEEK, missing=CHANNEL),
-    Rpc(name="AckChannel", operation=channels.ACK, missing=CHANNEL),
-    Rpc(name="AwaitChannels", operation=channels.AWAIT, missing=CHANNEL),
+    Rpc(name="SubscribeChannel", operation=operation_named("channel.subscribe"), missing=CHANNEL),
+    Rpc(name="PeekChannel", operation=operation_named("channel.peek"), missing=CHANNEL),
+    Rpc(name="AckChannel", operation=operation_named("channel.ack"), missing=CHANNEL),
+    Rpc(name="AwaitChannels", operation=operation_named("channel.await"), missing=CHANNEL),
     Rpc(
         name="BroadcastChannels",
-        operation=channels.BROADCAST,
+        operation=operation_named("channel.broadcast"),
         names={"payload": "value"},
         answer=_broadcast,
         missing=CHANNEL,

@@ -38,6 +38,7 @@ from loomlog.projections.run_queries import run_by_id
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.families import FamilyProblem
 from loomlog.services.families.opening import (
+    Families,
     FamilyContext,
     OwnedPartitions,
     RunningProcess,
@@ -54,11 +55,10 @@ from loomlog.services.families.ports.call_waits import CallWaits
 from loomlog.services.families.ports.callers import CallerDirectory
 from loomlog.services.families.ports.compactions import DialogueKeeper
 from loomlog.services.families.ports.credentials import CredentialValues
-from loomlog.services.families.ports.end_calls import ToolCaller
 from loomlog.services.families.ports.isolation import Isolation
 from loomlog.services.families.ports.made_volumes import MadeVolumes
 from loomlog.services.families.ports.prompts import DefinitionTextReader, PromptAdditions
-from loomlog.services.families.ports.run_ends import EntryWriter, MessagePublisher
+from loomlog.services.families.ports.run_ends import EntryWriter, MessagePublisher, ToolCaller
 from loomlog.services.families.ports.run_sources import RunSources
 from loomlog.services.families.ports.startable_agents import StartableAgents
 from loomlog.services.families.ports.tenant_tools import ToolsOfTenants
@@ -160,6 +160,48 @@ def _standby_edges(resources: RuntimeResources, readers: StandbyReaders | None) 
     )
 
 
+async def _family_context(
+    loaded: ProcessConfiguration,
+    resources: RuntimeResources,
+    families: Families,
+    encryption: ContentEncryption,
+    dead_letters: DeadLetters,
+) -> FamilyContext:
+    """Return what families find in this process, apart from what is known once its host is built."""
+    settings, parts = resources.settings, resources.entities.parts
+    context = FamilyContext(
+        parts=parts,
+        commands=parts.client,
+        reads=resources.entities.reads,
+        codec=resources.codec,
+        blobs=FileBlobs(loaded.settings.effective_blob_folder),
+        decrypt=encryption.decrypt_json,
+        clock_ms=resources.clock.now_ms,
+        keys=resources.keys,
+    )
+    context.provide_as(StartableAgents, partial(can_start, resources.routing.definitions))
+    context.provide(
+        *read_family_options(loaded, families),
+        *await connect_families(settings.postgres, settings.installation_secret, families),
+        RunSources(
+            find=partial(run_by_id, resources.run_rows), ranges=resources.ranges, events_topic=topics.TOPICS.events
+        ),
+        ProviderAvailability(table=lambda: resources.routing.global_table.table),
+        RunningProcess.of("runtime", loaded.settings.replica_id),
+        StartedRuns(
+            kafka=settings.kafka,
+            ingress_topic=topics.INGRESS_TOPIC,
+            ingress_group=topics.INGRESS_GROUP,
+            session_timeout_ms=settings.session_timeout_ms,
+            dead_letters=dead_letters,
+            encryption=encryption,
+            credentials=None if settings.installation_secret is None else resources.credentials,
+            secret=settings.installation_secret,
+        ),
+    )
+    return context
+
+
 async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> None:
     settings, codec, appender = resources.settings, resources.codec, resources.appender
     clock_ms = resources.clock.now_ms
@@ -184,46 +226,18 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
     def is_isolated(tenant: str, subject: str) -> bool:
         return (tenant, subject) in isolated or directory.is_isolated(tenant, subject)
 
-    blobs = FileBlobs(loaded.settings.effective_blob_folder)
-    definition_texts = DefinitionTexts(blobs)
-    opening = FamilyContext(
-        parts=resources.entities.parts,
-        commands=resources.entities.parts.client,
-        reads=resources.entities.reads,
-        codec=codec,
-        blobs=blobs,
-        decrypt=encryption.decrypt_json,
-        clock_ms=clock_ms,
-        keys=resources.keys,
-    )
-    opening.provide_as(DefinitionTextReader, definition_texts)
-    opening.provide_as(StartableAgents, partial(can_start, resources.routing.definitions))
-    opening.provide_as(Isolation, is_isolated)
+    definition_texts = DefinitionTexts(FileBlobs(loaded.settings.effective_blob_folder))
     families, dead_letters = all_families(), _dead_letters(resources)
+    opening = await _family_context(loaded, resources, families, encryption, dead_letters)
+    opening.provide_as(DefinitionTextReader, definition_texts)
+    opening.provide_as(Isolation, is_isolated)
     opening.provide(
-        *read_family_options(loaded, families),
-        *await connect_families(settings.postgres, settings.installation_secret, families),
-        RunSources(
-            find=partial(run_by_id, resources.run_rows), ranges=resources.ranges, events_topic=topics.TOPICS.events
-        ),
-        ProviderAvailability(table=lambda: resources.routing.global_table.table),
-        RunningProcess.of("runtime", loaded.settings.replica_id),
         OwnedPartitions(
             terms=lambda: entities[0].owned_terms(),
             is_first=is_first,
             rows=resources.entities.sets[0].rows,
             run_rows=resources.run_rows,
-        ),
-        StartedRuns(
-            kafka=settings.kafka,
-            ingress_topic=topics.INGRESS_TOPIC,
-            ingress_group=topics.INGRESS_GROUP,
-            session_timeout_ms=settings.session_timeout_ms,
-            dead_letters=dead_letters,
-            encryption=encryption,
-            credentials=None if settings.installation_secret is None else resources.credentials,
-            secret=settings.installation_secret,
-        ),
+        )
     )
     handlers, opened = open_families(opening, families)
     budgets, pauses = opening.get(RunBudgets), opening.get(RunPauses)
@@ -378,8 +392,6 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
             running.append(tasks.create_task(following, name="results of remote tools"))
         metrics_address = "off"
         if settings.metrics_port is not None:
-            listening = bind_socket(settings.metrics_port)
-            metrics_address = f"http://{ADDRESS}:{listening.getsockname()[1]}/metrics"
             page = build_exposition(
                 metrics,
                 host,
@@ -393,6 +405,8 @@ async def _serve(loaded: ProcessConfiguration, resources: RuntimeResources) -> N
                 ingress_lag=next(services.lags[topics.INGRESS_TOPIC] for services in opened if services.lags),
                 clock=resources.clock,
             )
+            listening = bind_socket(settings.metrics_port)
+            metrics_address = f"http://{ADDRESS}:{listening.getsockname()[1]}/metrics"
             running.append(tasks.create_task(serve(listening, page), name="metrics"))
         log.info(
             "runtime %s is up, %d partitions, metrics %s",

@@ -10,8 +10,7 @@ from loomlog.connectors.configuration.load import ProcessConfiguration
 from loomlog.connectors.storage.blobs import FileBlobs
 from loomlog.schemas.codec import Codec
 from loomlog.services.core.families import Family
-from loomlog.services.families.ports.end_calls import ToolCaller
-from loomlog.services.families.ports.run_ends import EntryWriter, MessagePublisher
+from loomlog.services.families.ports.run_ends import EntryWriter, MessagePublisher, ToolCaller
 from loomlog.services.families.registry import all_families
 from loomlog.services.runtime.content.encryption import ContentEncryption
 from loomlog.services.runtime.entity_hosting import EntityResources

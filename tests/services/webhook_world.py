@@ -37,6 +37,7 @@ from loomlog.services.families.definition.services import DefinitionOptions
 from loomlog.services.families.definition.table import FileDefinition, file_definition
 from loomlog.services.families.identity.credentials import CredentialReader
 from loomlog.services.families.identity.services import IdentityOptions
+from loomlog.services.families.webhook.api import RECEIVE
 from loomlog.services.families.webhook.definition import WebhookDefinitions
 from loomlog.services.families.webhook.deliveries import DeliveryRows
 from loomlog.services.families.webhook.delivery_builder import DeliveryBuilder
@@ -174,7 +175,9 @@ class WebhookWorld:
 
     @property
     def webhooks(self) -> Any:
-        return self.here.service.application.webhooks
+        """What takes the requests of senders."""
+        endpoints: Any = self.here.service.application.endpoints[RECEIVE]
+        return endpoints.__self__.receiver
 
     def reader(self) -> IngressReader:
         """A reader that goes on where the committed offsets are."""
@@ -268,7 +271,7 @@ async def webhook_world(
     """The world at work, its reader too."""
     entities, secret = LogEntities(), SecretKey(keys=(b"s" * 32,))
     identity = IdentityOptions(secret=secret)
-    webhooks = WebhookOptions(files=files, **(options or {}))
+    webhooks = WebhookOptions(files=files, secrets=registry_of(files), **(options or {}))
     parts: dict[str, Any] = {"entity_commands": entities, "entity_reads": entities}
     parts["secrets"] = registry_of(files)
     parts |= {

@@ -7,7 +7,10 @@ from tests.simulation.mutations import MUTATIONS
 from tests.simulation.seeds import Outcome
 
 ENOUGH_SEEDS = 1_000
-"""Most are found among the first ten; the rarest needs some dozens."""
+"""Most are found among the first ten; the rarest needs some hundreds."""
+
+KNOWN_SEEDS = {"deliveries_behind_the_row_forgotten": 410, "clock_set_back_fires_again": 397, "lease_forgotten": 224}
+"""The seeds that found what is rare the last time: tried first, and all others when they find nothing any more."""
 
 MISFITS = ("TypeError", "AttributeError", "NameError")
 
@@ -19,7 +22,8 @@ def first_failure(seeds: range) -> Outcome | None:
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_the_simulation_finds(name: str) -> None:
     with MUTATIONS[name]():
-        failure = first_failure(range(ENOUGH_SEEDS))
+        known = KNOWN_SEEDS.get(name, 0)
+        failure = first_failure(range(known, known + 1)) or first_failure(range(ENOUGH_SEEDS))
     assert failure is not None, f"{name} was not found in {ENOUGH_SEEDS} seeds: {MUTATIONS[name].__doc__}"
     assert failure.violation is not None
     assert not any(error in failure.violation.text for error in MISFITS), (

@@ -2,17 +2,17 @@
 
     run.started, run.ended, run.waiting    what happens to runs
     question.asked, question.closed        what runs ask people
-    channel.message                        messages of a channel; no cursor of a reader moves
+    those of families                      such as the messages of a channel; no cursor of a reader moves
 
 An event is delivered again under the id that it had, so a client drops what it has already.
 
-Before: events.py. After: services/application/streaming/run_feed.py, services/families/channel/api.py.
+Before: events.py. After: services/application/streaming/run_feed.py, services/core/event_types.py.
 """
 
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import Meta
 
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.services.application.application import Application, clock_ms
@@ -36,13 +36,14 @@ from loomlog.services.application.streaming.run_feed import (
 )
 from loomlog.services.core.access.rules import own_data
 from loomlog.services.core.access.scopes import RUNS_READ
+from loomlog.services.core.event_types import Arguments, EventType
 from loomlog.services.core.operations import Answer, AnyOperation, Call, Effect, Handlers, Input, Operation, Output
 from loomlog.services.core.refusals import Refused
-from loomlog.services.families.channel.api import PEEK, ChannelMessage
+from loomlog.services.families.registry import all_event_types
 
 EVENTS_DEFAULT, EVENTS_MAX = 100, 500
 NEXT_POLL_MS = 1_000
-MESSAGE, WEBHOOK = "channel.message", "webhook"
+WEBHOOK = "webhook"
 CHARACTERS_MAX = 256
 _TEXT = {"type": "string", "maxLength": CHARACTERS_MAX}
 _FILTER = {
@@ -55,16 +56,6 @@ _FILTER = {
     },
     "additionalProperties": False,
 }
-_CHANNEL = {
-    "type": "object",
-    "properties": {
-        "channel": {**_TEXT, "description": "Name of the channel."},
-        "scope": {**_TEXT, "description": "global, tenant, agent or user; absent: that of the channel."},
-        "scope_id": {**_TEXT, "description": "Whose queue it is, in a channel with several."},
-    },
-    "required": ["channel"],
-    "additionalProperties": False,
-}
 _RUN = {name: {"type": "string"} for name in ("run_id", "agent_id", "session_id", "agent", "user_id", "tenant_id")}
 _OPTIONAL = {"type": ["string", "null"]}
 
@@ -73,6 +64,7 @@ def _payload(required: Mapping[str, Any], **more: Any) -> dict[str, Any]:
     return {"type": "object", "properties": {**required, **more}, "required": list(required)}
 
 
+OF_FAMILIES: Mapping[str, EventType] = {one.name: one for one in all_event_types()}
 TYPES: Mapping[str, Mapping[str, Any]] = {
     STARTED: {
         "description": "A run has started.",
@@ -112,16 +104,15 @@ TYPES: Mapping[str, Mapping[str, Any]] = {
         "inputSchema": _FILTER,
         "payloadSchema": _payload({**_RUN, "interrupt_id": {"type": "string"}, "status": {"type": "string"}}),
     },
-    MESSAGE: {
-        "description": "A message was published to a channel.",
-        "inputSchema": _CHANNEL,
-        "payloadSchema": _payload({"channel": {"type": "string"}, "id": {"type": "string"}, "value": {}}),
+    **{
+        one.name: {"description": one.description, "inputSchema": one.arguments, "payloadSchema": one.payload}
+        for one in OF_FAMILIES.values()
     },
 }
 """The event types by name."""
 
 Name = Annotated[str, Meta(max_length=CHARACTERS_MAX, description="Name of the event type.")]
-Arguments = Annotated[dict[str, Any], Meta(description="What narrows the subscription.")]
+Narrowing = Annotated[dict[str, Any], Meta(description="What narrows the subscription.")]
 Cursor = Annotated[str | None, Meta(description="Cursor of the last answer; null: from now on.")]
 MaxAge = Annotated[
     Annotated[int, Meta(ge=0, le=10**15)] | None, Meta(description="Leave out what is older than so many milliseconds.")
@@ -132,7 +123,7 @@ class EventPoll(Input, frozen=True, kw_only=True):
     """The events of a subscription after a cursor."""
 
     name: Name
-    arguments: Arguments = {}  # noqa: RUF012 (msgspec copies it)
+    arguments: Narrowing = {}  # noqa: RUF012 (msgspec copies it)
     cursor: Cursor = None
     maxAgeMs: MaxAge = None  # noqa: N815 (the protocol's name)
     maxEvents: Annotated[  # noqa: N815 (the protocol's name)
@@ -162,7 +153,7 @@ class EventSubscribe(Input, frozen=True, kw_only=True):
 
     name: Name
     delivery: Annotated[EventDelivery, Meta(description="Where they are sent.")]
-    arguments: Arguments = {}  # noqa: RUF012 (msgspec copies it)
+    arguments: Narrowing = {}  # noqa: RUF012 (msgspec copies it)
     cursor: Cursor = None
     maxAgeMs: MaxAge = None  # noqa: N815 (the protocol's name)
     ttlMs: Annotated[  # noqa: N815 (the protocol's name)
@@ -175,7 +166,7 @@ class EventUnsubscribe(Input, frozen=True, kw_only=True):
 
     name: Name
     delivery: Annotated[EventDelivery, Meta(description="Where its events are sent.")]
-    arguments: Arguments = {}  # noqa: RUF012 (msgspec copies it)
+    arguments: Narrowing = {}  # noqa: RUF012 (msgspec copies it)
 
 
 class EventSubscribed(Output, frozen=True, kw_only=True):
@@ -258,8 +249,8 @@ class EventOperations:
         """Return the events after a cursor."""
         asked = call.input
         arguments = check_arguments(asked.name, asked.arguments)
-        if asked.name == MESSAGE:
-            return Answer(value=await self._poll_channel(call, arguments))
+        if (of_family := OF_FAMILIES.get(asked.name)) is not None:
+            return Answer(value=await self._poll_family(of_family, call, arguments))
         feed, criteria = self._application.run_feed, RunEventFilter(type=asked.name, **arguments)
         if asked.cursor is None:
             return Answer(value=EventPage(events=[], cursor=feed.now().encode()))
@@ -313,22 +304,20 @@ class EventOperations:
         webhooks = self._application.event_webhooks
         if webhooks is None:
             raise Unsupported("webhook", "no LOOMLOG_SECRET_KEY is set to seal secrets of subscriptions with")
-        if delivery.mode != WEBHOOK or name == MESSAGE:
+        if delivery.mode != WEBHOOK or name in OF_FAMILIES:
             raise Unsupported(delivery.mode, f"events of the type {name} are not sent so: poll or stream them")
         return webhooks
 
-    async def _poll_channel(self, call: Call[EventPoll], arguments: Mapping[str, str]) -> EventPage:
+    async def _poll_family(self, of: EventType, call: Call[EventPoll], arguments: Arguments) -> EventPage:
         asked = call.input
-        fields: dict[str, Any] = {**arguments, "max_messages": asked.maxEvents, "from_cursor": asked.cursor or ""}
-        if asked.cursor is None:
-            fields |= {"order": "newest", "max_messages": 1}
-        answer = await self._dispatch(PEEK).request(PEEK, call.principal, fields)
-        messages: list[ChannelMessage] = answer.value.messages
-        cursor = str(messages[-1].cursor) if messages else asked.cursor or ""
+        fields = of.poll_fields(arguments, asked.cursor, asked.maxEvents)
+        answer = await self._dispatch(of.poll).request(of.poll, call.principal, fields)
+        records = of.records(answer.value)
+        cursor = str(records[-1].cursor) if records else asked.cursor or ""
         if asked.cursor is None:
             return EventPage(events=[], cursor=cursor)
-        events = [message_json(arguments["channel"], message) for message in messages]
-        return EventPage(events=events, cursor=cursor, has_more=len(messages) >= asked.maxEvents)
+        events = [event_json(of, arguments, record) for record in records]
+        return EventPage(events=events, cursor=cursor, has_more=len(records) >= asked.maxEvents)
 
 
 def check_arguments(name: str, arguments: Mapping[str, Any]) -> dict[str, str]:
@@ -354,12 +343,7 @@ def _without_cursor(event: dict[str, Any]) -> dict[str, Any]:
     return event
 
 
-def message_json(channel: str, message: ChannelMessage) -> dict[str, Any]:
-    """Return a message of a channel in the form of the protocol."""
-    position: str | UnsetType = message.position
-    return {
-        "eventId": message.id if position is UNSET else position,
-        "name": MESSAGE,
-        "timestamp": message.published_at,
-        "data": {"channel": channel, "id": message.id, "value": message.value},
-    }
+def event_json(of: EventType, arguments: Arguments, record: Any) -> dict[str, Any]:
+    """Return an event of a family in the form of the protocol."""
+    form = of.form(arguments, record)
+    return {"eventId": form.id, "name": of.name, "timestamp": form.at, "data": form.data}

@@ -16,11 +16,10 @@ from contextlib import aclosing
 from typing import Any
 
 import msgspec
-import orjson
 
 from loomlog.services.api.mcp.event_operations import (
-    MESSAGE,
     NEXT_POLL_MS,
+    OF_FAMILIES,
     POLL,
     SUBSCRIBE,
     TYPES,
@@ -34,7 +33,7 @@ from loomlog.services.api.mcp.event_operations import (
     NoSuchEvent,
     Unsupported,
     check_arguments,
-    message_json,
+    event_json,
 )
 from loomlog.services.api.mcp.message_stream import Messages
 from loomlog.services.api.mcp.messages import Message, RpcError, notification, result_message
@@ -44,9 +43,9 @@ from loomlog.services.application.application import Application, clock_ms
 from loomlog.services.application.event_webhooks import occurrence_json
 from loomlog.services.application.streaming.run_feed import FeedCursor, RunEventFilter
 from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.event_types import Arguments, EventType
 from loomlog.services.core.operation_input import parse_input
 from loomlog.services.core.refusals import Refused
-from loomlog.services.families.channel.api import ChannelMessage
 
 NOT_FOUND, FORBIDDEN, EXHAUSTED, UNSUPPORTED, CALLBACK_FAILED = -32023, -32024, -32025, -32026, -32027
 """Codes of the extension."""
@@ -60,7 +59,7 @@ def list_events(server: McpServer, *, sends: bool) -> dict[str, Any]:
     events = [
         {
             "name": name,
-            "delivery": ["poll", "push", *([WEBHOOK] if sends and name != MESSAGE else [])],
+            "delivery": ["poll", "push", *([WEBHOOK] if sends and name not in OF_FAMILIES else [])],
             **described,
         }
         for name, described in TYPES.items()
@@ -124,8 +123,8 @@ async def stream_events(
     except Refused as refused:
         raise event_error(refused, message) from refused
     cursor = first.cursor if asked.cursor is None else asked.cursor
-    if asked.name == MESSAGE:
-        events = _channel_events(application, caller, arguments, cursor)
+    if (of_family := OF_FAMILIES.get(asked.name)) is not None:
+        events = _family_events(application, of_family, _Following(caller, of_family, arguments, cursor))
     else:
         oldest_ms = 0 if asked.maxAgeMs is None else clock_ms() - asked.maxAgeMs
         criteria = RunEventFilter(type=asked.name, **arguments)
@@ -179,19 +178,45 @@ async def _run_events(
         stream.close()
 
 
-async def _channel_events(
-    application: Application, caller: Caller, arguments: Mapping[str, str], cursor: str
+class _Following:
+    """Protocol EndpointRequest: asks for the events of a subscription after a cursor."""
+
+    brings_token = True
+
+    def __init__(self, caller: Caller, of: EventType, arguments: Arguments, cursor: str) -> None:
+        self.caller = caller
+        self.arguments = arguments
+        self.path = of.path(arguments)
+        self.headers = {"last-event-id": cursor}
+
+    def flag(self, name: str) -> bool:
+        return False
+
+    def text(self, name: str) -> str:
+        return self.arguments.get(name, "")
+
+    def tenant(self) -> str:
+        return self.caller.tenant
+
+    async def body(self, limit: int) -> bytes:
+        return b""
+
+    async def identify(self) -> Caller:
+        return self.caller
+
+
+async def _family_events(
+    application: Application, of: EventType, request: _Following
 ) -> AsyncGenerator[Mapping[str, Any] | str, None]:
-    stream = await application.channel_streams.follow(
-        caller, arguments["channel"], scope_id=arguments.get("scope_id", ""), from_cursor=cursor
-    )
+    stream = await application.open_stream(of.follow, request)
+    cursor = request.headers["last-event-id"]
     try:
-        while (chunks := await stream.next()) is not None:
-            for chunk in chunks:
-                shown = msgspec.convert(orjson.loads(chunk.data), ChannelMessage)
-                cursor = chunk.id or cursor
-                yield {**message_json(arguments["channel"], shown), "cursor": cursor}
-            if not chunks:
+        while (events := await stream.events()) is not None:
+            for event in events:
+                cursor = event.id
+                shown = event_json(of, request.arguments, msgspec.json.decode(event.data, type=of.record))
+                yield {**shown, "cursor": cursor}
+            if not events:
                 yield cursor
     finally:
         stream.close()

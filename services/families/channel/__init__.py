@@ -8,8 +8,9 @@ PublishMessage and ReadQueue records.
     state.py, decide.py   the rules; entries.py, spans.py and sorted_chunks.py hold what a state has many of
     cursor.py             ids of messages and cursors
     items.py              the rows of messages
-    api.py                the operations, as transports and tools offer them
+    api.py, events.py     the operations, as transports and tools offer them, and the events
     handlers.py           carries them out; access.py and fields.py check, operations.py, store.py, message_cache.py do
+    stream.py             the messages of a queue for a client that follows them
     services.py           opens all of it in a process
 """
 
@@ -34,10 +35,11 @@ from loomlog.services.core.families import (
     StateFiles,
     inner_commands,
 )
-from loomlog.services.families.channel.api import OPERATIONS, TOOL
+from loomlog.services.families.channel.api import ENDPOINTS, OPERATIONS, TOOL
 from loomlog.services.families.channel.caller import FAMILY_NAME, USER, queue_name
 from loomlog.services.families.channel.decide import decide as decide_channel
 from loomlog.services.families.channel.decide import sends as channel_sends
+from loomlog.services.families.channel.events import EVENT_TYPES
 from loomlog.services.families.channel.items import items as channel_items
 from loomlog.services.families.channel.state import VERSION, QueueState, evolve, initial, next_timer_ms
 
@@ -79,6 +81,8 @@ FAMILY = Family(
     items=channel_items,
     topics=CHANNEL_SET,
     operations=OPERATIONS,
+    endpoints=ENDPOINTS,
+    event_types=EVENT_TYPES,
     tools=(TOOL,),
     services="loomlog.services.families.channel.services",
 )

@@ -14,6 +14,7 @@ from msgspec import UNSET, Meta, UnsetType, structs
 
 from loomlog.services.core.access.rules import own_data, requires
 from loomlog.services.core.access.scopes import ADMIN, CHANNEL_PUBLISH, CHANNEL_READ, TENANT
+from loomlog.services.core.endpoints import Endpoint
 from loomlog.services.core.operations import (
     PRINTABLE,
     Effect,
@@ -28,7 +29,8 @@ from loomlog.services.core.operations import (
     Tool,
     ToolOperation,
 )
-from loomlog.services.families.channel.cursor import format_ns, published_ns
+from loomlog.services.core.times import format_ns
+from loomlog.services.families.channel.cursor import published_ns
 from loomlog.services.families.channel.limits import (
     CHANNELS_MAX,
     CURSOR_CHARACTERS_MAX,
@@ -691,3 +693,18 @@ OPERATIONS = (
     LIST_AGENT_CURSORS,
 )
 """In the order in which routes are matched: those with a word behind the name before those of the name itself."""
+FOLLOW = Endpoint(
+    id="follow_channel",
+    route=f"GET {CHANNEL}/stream",
+    access=requires(CHANNEL_READ),
+    summary="Follow the messages as server-sent events, each with its cursor as id; no cursor moves.",
+    tag=TAG,
+    query={
+        "from_cursor": "Cursor of an earlier answer; cur_0 or absent: before the oldest message.",
+        "scope_id": "The user or the agent, of a channel with that scope.",
+        "tenant": "Administrators: the tenant whose channels are meant.",
+    },
+    refusal_statuses=(400, 404, 503),
+    unavailable_code="channel_unavailable",
+)
+ENDPOINTS = (FOLLOW,)

@@ -11,7 +11,6 @@ Before: decide.py, store.py. After: state.py finds the position of a cursor.
 """
 
 import re
-from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -54,12 +53,6 @@ def cursor_text(visible_ns: int, message: str) -> str:
 def published_ns(message: str) -> int:
     """Return when the message with that id was published."""
     return int(message[4:20], 16)
-
-
-def format_ns(at_ns: int) -> str:
-    """Return a time as RFC 3339 with nine digits after the second."""
-    seconds, rest = divmod(at_ns, 1_000_000_000)
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:09d}Z"
 
 
 def parse_cursor(text: str, queue_key: str) -> Cursor:

@@ -19,6 +19,7 @@ from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN
 from loomlog.services.core.operations import Answer, Call, Handlers, NoInput, NoOutput, OperationCaller
 from loomlog.services.core.refusals import Refused
+from loomlog.services.core.times import format_ns
 from loomlog.services.families.channel import api
 from loomlog.services.families.channel.access import is_system_name, require_channel, require_publisher
 from loomlog.services.families.channel.caller import (
@@ -32,7 +33,7 @@ from loomlog.services.families.channel.caller import (
     Origin,
     Queue,
 )
-from loomlog.services.families.channel.cursor import NS_PER_MS, format_ns
+from loomlog.services.families.channel.cursor import NS_PER_MS
 from loomlog.services.families.channel.declaration_operations import DeclarationOperations
 from loomlog.services.families.channel.declarations import ORPHAN, declaration_json
 from loomlog.services.families.channel.entries import Lease, Wait

@@ -42,6 +42,7 @@ from loomlog.schemas.generated.run_commands import ReportWait
 from loomlog.schemas.generated.values import ChannelUse, CommandEnvelope, LeaseRef
 from loomlog.schemas.records import Value, replace
 from loomlog.services.core.refusals import Refused, Unavailable
+from loomlog.services.core.times import format_ns
 from loomlog.services.families.channel import limits as bounds
 from loomlog.services.families.channel.access import require_channel, resolve_queue
 from loomlog.services.families.channel.api import (
@@ -62,7 +63,6 @@ from loomlog.services.families.channel.api import (
     Published,
 )
 from loomlog.services.families.channel.caller import ChannelCaller, Declaration, Declarations, Queue
-from loomlog.services.families.channel.cursor import format_ns
 from loomlog.services.families.channel.decide import lease_id_of
 from loomlog.services.families.channel.fields import (
     channel_name,

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from loomlog.connectors.configuration.load import ProcessConfiguration
+from loomlog.services.families.channel.api import FOLLOW
 from loomlog.services.families.channel.call_waits import ChannelWaits
 from loomlog.services.families.channel.caller import FAMILY_NAME, Declaration
 from loomlog.services.families.channel.declaration_operations import DeclarationOperations
@@ -16,6 +17,7 @@ from loomlog.services.families.channel.message_cache import MessageCache
 from loomlog.services.families.channel.operations import ChannelLimits, ChannelOperations
 from loomlog.services.families.channel.run_messages import RunMessages
 from loomlog.services.families.channel.store import ChannelStore
+from loomlog.services.families.channel.stream import ChannelStreams
 from loomlog.services.families.channel.system_channels import SystemChannels
 from loomlog.services.families.definition.operations import DefinitionOperations
 from loomlog.services.families.definition.table import DefinitionTable
@@ -76,6 +78,7 @@ def open_family(context: FamilyContext) -> FamilyServices:
     context.provide_as(PublishRights, handlers)
     services = FamilyServices(
         handlers=handlers.by_operation(),
+        endpoints={FOLLOW: ChannelStreams(operations).answer},
         start_positions=lambda tenant, agent, user_id: declared.written_positions(tenant),
         close=operations.close,
     )

@@ -22,6 +22,7 @@ from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.position import Position
 from loomlog.schemas.records import Value
 from loomlog.services.core.refusals import Refused, Unavailable
+from loomlog.services.core.times import format_ns
 from loomlog.services.families.channel.api import ChannelMessage
 from loomlog.services.families.channel.caller import (
     FAMILY_NAME,
@@ -31,7 +32,7 @@ from loomlog.services.families.channel.caller import (
     Queue,
     queue_of_aggregate,
 )
-from loomlog.services.families.channel.cursor import NS_PER_MS, InvalidCursor, cursor_text, format_ns
+from loomlog.services.families.channel.cursor import NS_PER_MS, InvalidCursor, cursor_text
 from loomlog.services.families.channel.items import DELAYED_ITEM, MESSAGE_ITEM, row_id, row_prefix
 from loomlog.services.families.channel.message_cache import CachedMessage, MessageCache, full_id
 from loomlog.services.families.channel.state import QueueState, expiry_ms, initial

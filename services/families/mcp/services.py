@@ -26,7 +26,7 @@ from loomlog.services.families.mcp.server import Server
 from loomlog.services.families.mcp.servers import McpOptions, McpServers
 from loomlog.services.families.mcp.tools import EndCalls, McpTools
 from loomlog.services.families.opening import FamilyContext, FamilyServices, OwnedPartitions, Work
-from loomlog.services.families.ports.end_calls import ToolCaller
+from loomlog.services.families.ports.run_ends import ToolCaller
 from loomlog.services.families.ports.tenant_tools import ToolsOfTenants
 
 log = logging.getLogger(__name__)

@@ -27,11 +27,12 @@ from loomlog.connectors.tools.references import RunValues, mask_credentials, mas
 from loomlog.connectors.tools.registry import build_specs
 from loomlog.schemas.records import replace
 from loomlog.services.core.run.interrupts.questions import CANCELLED
+from loomlog.services.core.run.subagents.children import root_of
 from loomlog.services.families.mcp.effects import effect_of
 from loomlog.services.families.mcp.server import Server
 from loomlog.services.families.mcp.servers import McpServers
 from loomlog.services.families.ports.credentials import CredentialUser
-from loomlog.services.families.ports.end_calls import EndCall
+from loomlog.services.families.ports.run_ends import EndedRun
 
 log = logging.getLogger("loomlog.runtime")
 
@@ -231,34 +232,35 @@ class McpTools:
 
 
 class EndCalls:
-    """Protocol loomlog.services.families.ports.end_calls.ToolCaller. Calls have stored credentials, and none that came
+    """Protocol loomlog.services.families.ports.run_ends.ToolCaller. Calls have stored credentials, and none that came
     with the run, which are gone by then.
     """
 
     def __init__(self, servers: McpServers) -> None:
         self._servers = servers
 
-    async def call(self, call: EndCall, arguments: Any) -> ToolResult:
+    async def call(self, run: EndedRun, server: str, tool: str, arguments: Any) -> ToolResult:
         """Return the result. Raises ConnectorError."""
-        server = self._servers.find(call.tenant, call.server)
-        if server is None:
-            raise Permanent(f"there is no MCP server {call.server[:80]}", kind="not_found")
-        if server.block.tools and call.tool not in server.block.tools:
-            raise Permanent(f"{call.tool[:80]} is not among the `tools` of {server.name}", kind="forbidden")
+        resolved = self._servers.find(run.tenant, server)
+        if resolved is None:
+            raise Permanent(f"there is no MCP server {server[:80]}", kind="not_found")
+        if resolved.block.tools and tool not in resolved.block.tools:
+            raise Permanent(f"{tool[:80]} is not among the `tools` of {resolved.name}", kind="forbidden")
         if not isinstance(arguments, dict):
             return ToolResult(text="args: expected an object", is_error=True)
+        root_run_id = root_of(run.facts)
         user = CredentialUser(
-            tenant=call.tenant,
-            user=call.user_id,
-            agent=call.agent,
-            purpose=f"hook {call.server}",
-            run_id=call.root_run_id,
+            tenant=run.tenant,
+            user=run.facts.user_id,
+            agent=run.facts.definition.name,
+            purpose=f"hook {server}",
+            run_id=root_run_id,
         )
-        values = await self._servers.stored_values(server, user, root_run_id=call.root_run_id)
-        timeout_s = server.block.timeout_seconds
+        values = await self._servers.stored_values(resolved, user, root_run_id=root_run_id)
+        timeout_s = resolved.block.timeout_seconds
         with masked_errors(values.credentials):
-            session = await self._servers.session(server, values)
-            result = await session.call_tool(call.tool, arguments, timeout_s=timeout_s, key=call.idempotency_key)
+            session = await self._servers.session(resolved, values)
+            result = await session.call_tool(tool, arguments, timeout_s=timeout_s, key=run.command_id)
         return replace(result, text=mask_credentials(values.credentials.values(), result.text))
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from loomlog.schemas.generated.memory_commands import DeleteEntry, DropScope, SetEntry, SupersedeEntry
 from loomlog.services.core.families import WHOLE_HISTORY, Family, Rules, inner_commands
-from loomlog.services.families.memory.api import OPERATIONS, TOOL
+from loomlog.services.families.memory.api import ENDPOINTS, OPERATIONS, TOOL
 from loomlog.services.families.memory.author import USER, aggregate_name
 from loomlog.services.families.memory.decide import decide as decide_memory
 from loomlog.services.families.memory.decide import next_timer_ms
@@ -57,6 +57,7 @@ FAMILY = Family(
     items=memory_items,
     refill=refill,
     operations=OPERATIONS,
+    endpoints=ENDPOINTS,
     tools=(TOOL,),
     start_check="loomlog.services.families.memory.services",
     kept_ms={"earlier versions of entries of memory": VERSION_KEPT_MS},

@@ -16,6 +16,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from loomlog.services.core.access.rules import requires
 from loomlog.services.core.access.scopes import MEMORY_WRITE, TENANT, TENANT_READ
+from loomlog.services.core.endpoints import Endpoint
 from loomlog.services.core.operations import (
     PRINTABLE,
     Answer,
@@ -913,3 +914,28 @@ OPERATIONS = (
     SUPERSEDE,
 )
 """In the order in which routes are matched: those of a key before those of its scope."""
+CHANGES_TAG = Tag(name="Changes", description="What has changed, without the values: for caches and other followers.")
+CHANGES_QUERY = {
+    "since": "Seq after which the feed resumes, of a frame seen before; `gap` in the first frame says that changes in "
+    "between are gone. Anything else than a number is 0, the oldest change that is kept.",
+    "tenant": "Administrators: only this tenant.",
+}
+WATCH_MEMORY = Endpoint(
+    id="watch_memory_changes",
+    route="GET /v1/_memory/changes",
+    access=requires(TENANT),
+    summary="Follow the changes of memory: feed, then change with scope and key, without values.",
+    tag=CHANGES_TAG,
+    query=CHANGES_QUERY,
+    unavailable_code="projection_unavailable",
+)
+WATCH_DOCUMENTS = Endpoint(
+    id="watch_document_changes",
+    route="GET /v1/_document/changes",
+    access=requires(TENANT),
+    summary="Follow the changes of documents: feed, then change, without contents.",
+    tag=CHANGES_TAG,
+    query=CHANGES_QUERY,
+    unavailable_code="projection_unavailable",
+)
+ENDPOINTS = (WATCH_MEMORY, WATCH_DOCUMENTS)

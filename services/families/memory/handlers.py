@@ -41,7 +41,7 @@ from loomlog.services.families.memory.entry_operations import EntryOperations
 from loomlog.services.families.memory.index_administration import IndexAdministration, shown_model
 from loomlog.services.families.memory.store import FAMILY_NAME, Change, StoredEntry
 from loomlog.services.families.memory.values import parse_value, value_text
-from loomlog.services.families.ports.run_times import RunTimes
+from loomlog.services.families.ports.run_sources import FindRun
 
 DESCRIPTIONS: Mapping[str, str] = {
     "agent": "What an agent keeps over all its runs.",
@@ -65,12 +65,12 @@ class MemoryHandlers:
         *,
         index: MemoryIndex | None = None,
         administration: IndexAdministration | None = None,
-        run_times: RunTimes | None = None,
+        find_run: FindRun,
     ) -> None:
-        """`index` None: nothing is found by search. `run_times` None: no operation is about a run."""
+        """`index` None: nothing is found by search."""
         self._entries, self._store, self._backends = entries, entries.store, backends
         self._index, self._administration = index, administration
-        self._run_times = run_times
+        self._find_run = find_run
 
     def by_operation(self) -> Handlers:
         """Return the handlers by their operations."""
@@ -332,10 +332,10 @@ class MemoryHandlers:
         return Answer(value=answer)
 
     async def _started_at_ms(self, tenant: str, run_id: str) -> int:
-        started_at_ms = None if self._run_times is None else await self._run_times.started_at_ms(tenant, run_id)
-        if started_at_ms is None:
+        run = await self._find_run(tenant, run_id)
+        if run is None:
             raise Refused("not_found", f"there is no run {run_id[:80]}")
-        return started_at_ms
+        return run.started_at_ms
 
     def _offset(self, token: str, scope: Scope) -> int:
         try:

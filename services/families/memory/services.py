@@ -28,6 +28,7 @@ from loomlog.services.families.definition.table import DefinitionTable
 from loomlog.services.families.memory.author import scopes_of_run
 from loomlog.services.families.memory.backends import Backends
 from loomlog.services.families.memory.boot_entries import BootEntries
+from loomlog.services.families.memory.change_stream import MemoryChanges
 from loomlog.services.families.memory.entry_operations import (
     DEFAULT_ENTRY_LIMITS,
     EntryLimits,
@@ -43,11 +44,11 @@ from loomlog.services.families.memory.run_entries import RunEntries
 from loomlog.services.families.memory.search import MemoryFinder, MemorySearcher
 from loomlog.services.families.memory.store import MemoryStore
 from loomlog.services.families.opening import FamilyContext, FamilyServices, OwnedPartitions, Work
-from loomlog.services.families.ports.embedder_state import EmbedderState
+from loomlog.services.families.ports.change_feed import ChangeFeed
 from loomlog.services.families.ports.isolation import Isolation
 from loomlog.services.families.ports.prompts import DefinitionTextReader, PromptAdditions
 from loomlog.services.families.ports.run_ends import EntryWriter
-from loomlog.services.families.ports.run_times import RunTimes
+from loomlog.services.families.ports.run_sources import RunSources
 
 NEEDS = ("definition",)
 SQL_EMBED_S = 30.0
@@ -159,11 +160,11 @@ def open_family(context: FamilyContext) -> FamilyServices:
         store=store, entries=entries, backends=backends, options=options, search=search, index=index
     )
     context.provide(services)
-    context.provide_as(EmbedderState, services.embedder_state)
     handlers = MemoryHandlers(
-        entries, backends, index=index, administration=administration, run_times=context.find(RunTimes)
+        entries, backends, index=index, administration=administration, find_run=context.get(RunSources).find
     )
-    tasks: dict[str, Work] = {}
+    changes = MemoryChanges(context.find(ChangeFeed), services.embedder_state)
+    tasks: dict[str, Work] = {"memory changes": changes.run}
     if (owned := context.find(OwnedPartitions)) is not None:
         boot_entries = BootEntries(options.entries, context.commands, options.limits)
         tasks["entries of the files"] = partial(boot_entries.run, owned.is_first)
@@ -172,6 +173,7 @@ def open_family(context: FamilyContext) -> FamilyServices:
     eraser = MemoryErasure(context.commands, reads, context.parts.replicas, index, clock_ms)
     return FamilyServices(
         handlers=handlers.by_operation(),
+        endpoints=changes.by_endpoint(),
         tasks=tasks,
         erasers=(eraser,),
         start_positions=lambda tenant, agent, user_id: store.written_positions(scopes_of_run(tenant, agent, user_id)),

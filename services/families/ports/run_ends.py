@@ -1,11 +1,12 @@
 """What is done in the name of a run that has ended.
 
 Before: services/runtime/run/end_hooks.py. After: services/families/memory/run_entries.py,
-services/families/channel/run_messages.py.
+services/families/channel/run_messages.py, services/families/mcp/tools.py.
 """
 
 from typing import Any, Protocol
 
+from loomlog.connectors.protocols import ToolResult
 from loomlog.schemas.records import Value
 from loomlog.services.core.run.run_facts import RunFacts
 
@@ -39,4 +40,12 @@ class MessagePublisher(Protocol):
 
     async def publish(self, run: EndedRun, channel: str, value: Any) -> None:
         """Publish a message for the user of the run. Raises Refused, Unavailable."""
+        ...
+
+
+class ToolCaller(Protocol):
+    """Calls tools of servers."""
+
+    async def call(self, run: EndedRun, server: str, tool: str, arguments: Any) -> ToolResult:
+        """Return the result. Raises ConnectorError; NotSent when nothing was done."""
         ...

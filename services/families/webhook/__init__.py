@@ -2,7 +2,7 @@
 
 An aggregate is a webhook of a tenant. Definitions are in the definition store and in the files; a command brings what
 its decision needs, so nothing is armed. Requests come by HTTP, are verified and appended to loom.ingress
-(services/application/webhooks.py); its reader makes the commands (ingress_reader.py). Anything else that writes
+(receiving.py); its reader makes the commands (ingress_reader.py). Anything else that writes
 CloudEvents to loom.ingress is read the same way.
 
     signatures.py, secrets.py   the proof that a request carries
@@ -11,14 +11,16 @@ CloudEvents to loom.ingress is read the same way.
     state.py, decide.py         the rules
     items.py, deliveries.py     the rows, and reading them
     api.py, handlers.py         the operations of administrators, and what carries them out
+    endpoints.py, cloud_event_endpoints.py, receiving.py   what senders ask
+    commands.py                 the command line
     ingress.py, services.py     what a process has of webhooks, and its opening
 
-Before: services/application/webhooks.py, ingress_reader.py. After: the outbox starts runs.
+Before: receiving.py, ingress_reader.py. After: the outbox starts runs.
 """
 
 from loomlog.schemas.generated.webhook_commands import NoteRunEnded, ReceiveDelivery, RejectDelivery
 from loomlog.services.core.families import WHOLE_HISTORY, Family, Rules, inner_commands
-from loomlog.services.families.webhook.api import OPERATIONS
+from loomlog.services.families.webhook.api import ENDPOINTS, OPERATIONS
 from loomlog.services.families.webhook.decide import decide as decide_webhook
 from loomlog.services.families.webhook.decide import sends as webhook_sends
 from loomlog.services.families.webhook.items import items as webhook_items
@@ -42,6 +44,7 @@ FAMILY = Family(
     sends=webhook_sends,
     items=webhook_items,
     operations=OPERATIONS,
+    endpoints=ENDPOINTS,
     services="loomlog.services.families.webhook.services",
     note_run_end=NoteRunEnded,
 )

@@ -1,18 +1,20 @@
 """The operations of webhooks for administrators: what was delivered, and giving it again. Pure.
 
-Receiving a delivery, trying one and CloudEvents have the form of their senders: services/api/webhook_endpoints.py and
-services/api/cloud_event_endpoints.py; the records of their answers are here.
+Receiving a delivery, trying one and CloudEvents have the form of their senders, and are endpoints.
 
-Before: __init__.py. After: handlers.py carries them out.
+Before: __init__.py. After: handlers.py carries operations out, endpoints.py and
+cloud_event_endpoints.py answer the rest.
 """
 
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from loomlog.services.core.access.rules import requires
-from loomlog.services.core.access.scopes import ADMIN
+from loomlog.services.core.access.rules import PUBLIC, requires, requires_any
+from loomlog.services.core.access.scopes import ADMIN, CHANNEL_PUBLISH, RUNS_CREATE
+from loomlog.services.core.endpoints import Endpoint, EndpointBody
 from loomlog.services.core.operations import Effect, Http, Input, Operation, Output, Tag
 from loomlog.services.families.webhook.limits import ATTRIBUTE_CHARACTERS_MAX, DELIVERY_ID_CHARACTERS_MAX, RECENT_MAX
 
@@ -215,3 +217,78 @@ REPLAY = _operation(
     ),
 )
 OPERATIONS = (LIST_DELIVERIES, REPLAY)
+
+ANY = EndpointBody(name="WebhookBody", example={"goal": "look at this"})
+EVENT = EndpointBody(
+    name="CloudEvent",
+    record=CloudEventFields,
+    example={
+        "specversion": "1.0",
+        "id": "1",
+        "source": "/shop",
+        "type": "order.placed",
+        "channel": "orders",
+        "data": {"order": 1},
+    },
+)
+SYNC = {"sync": "true: wait for the end of the run, if the webhook allows it."}
+EITHER_STATUSES = (400, 401, 403, 404, 413, 429, 503, 504)
+_endpoint = partial(Endpoint, tag=TAG, unavailable_code="projection_unavailable")
+_receiver = partial(
+    _endpoint,
+    access=PUBLIC,
+    body=ANY,
+    refusal_form=WebhookRefusal,
+    query=SYNC,
+    waits=True,
+)
+_test = "Tell what would become of a request, without doing anything."
+TEST = _receiver(
+    id="test_webhook",
+    route=f"POST {PATH}/test",
+    summary=_test,
+    response=(WebhookReport, WebhookAnswer),
+    alternative_status=202,
+    refusal_statuses=EITHER_STATUSES,
+)
+REPLAY_OF_FILES = _receiver(
+    id="replay_webhook",
+    route=f"POST {PATH}/replay",
+    summary=REPLAY.summary,
+    response=(WebhookReplayed, WebhookAnswer),
+    alternative_status=200,
+    refusal_statuses=(*EITHER_STATUSES, 415),
+    operation=(REPLAY, replace(REPLAY.http[0], route=f"POST {PATH}/replay", without=("tenant",))),
+)
+_taking = partial(
+    _receiver,
+    response=WebhookAnswer,
+    status=202,
+    alternative_status=200,
+    refusal_statuses=(400, 401, 404, 413, 429, 503, 504),
+)
+RECEIVE = _taking(id="receive_webhook", route=f"POST {PATH}", summary="Take a request for a webhook of the files.")
+RECEIVE_OF_TENANT = _taking(
+    id="receive_tenant_webhook", route=f"POST {TENANT_PATH}", summary="Take a request for a webhook of a tenant."
+)
+TEST_OF_TENANT = _endpoint(
+    id="test_tenant_webhook",
+    route=f"POST {TENANT_PATH}/test",
+    access=requires(ADMIN),
+    summary=_test,
+    body=ANY,
+    response=WebhookReport,
+    refusal_statuses=(404, 413, 503),
+    act="",  # it changes nothing
+)
+PUBLISH_EVENTS = _endpoint(
+    id="publish_events",
+    route="POST /v1/events",
+    access=requires_any(RUNS_CREATE, CHANNEL_PUBLISH),
+    summary="Give CloudEvents to webhooks or channels.",
+    body=EVENT,
+    response=(CloudEventAnswer, CloudEventResults),
+    status=202,
+    refusal_statuses=(400, 403, 404, 413, 429, 503),
+)
+ENDPOINTS = (TEST, REPLAY_OF_FILES, RECEIVE, RECEIVE_OF_TENANT, TEST_OF_TENANT, PUBLISH_EVENTS)

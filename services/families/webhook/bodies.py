@@ -7,7 +7,7 @@
 A body that two readers understand differently is refused, because the one that verified it may be another than the one
 that acts on it.
 
-Before: services/application/webhooks.py, ingress_records.py. After: mapping.py.
+Before: receiving.py, ingress_records.py. After: mapping.py.
 """
 
 import json

@@ -10,7 +10,7 @@ Attributes beyond those of the standard say where an event goes, exactly one of 
 The data is JSON, or text, which becomes a JSON text; in structured mode a text stays one, as the standard says. The id
 of its delivery is made of source and id, which together are unique.
 
-Before: ingress_records.py, services/api/cloud_event_endpoints.py. After: SubmitDelivery.
+Before: ingress_records.py, cloud_event_endpoints.py. After: SubmitDelivery.
 """
 
 import hashlib

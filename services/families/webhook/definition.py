@@ -13,7 +13,7 @@ what can be shown and checked, and a delivery needs a WebhookDefinition, for whi
     AddressedWebhook.proven    a request whose proof was checked (signatures.py)
     find_owned                 a sender that was authenticated as the tenant that the webhook belongs to
 
-Before: services/application/webhooks.py, ingress_reader.py. After: signatures.py, mapping.py.
+Before: receiving.py, ingress_reader.py. After: signatures.py, mapping.py.
 """
 
 from collections.abc import Mapping, Sequence

@@ -4,7 +4,7 @@ A webhook that has taken more deliveries than its state remembers has each furth
 together, and they do not wait until the rows have the deliveries that were taken a moment ago: the state has those.
 Before a delivery is taken for a repeated one, its row is read again, with everything that this process has written.
 
-Before: services/application/webhooks.py, ingress_reader.py. After: services/stream/entities/reads.py.
+Before: receiving.py, ingress_reader.py. After: services/stream/entities/reads.py.
 """
 
 from collections.abc import Mapping, Sequence

@@ -19,10 +19,11 @@ from loomlog.services.core.families import aggregate_id
 from loomlog.services.core.operations import Answer, Call, Handlers
 from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.families.operation import Decrypt, read_rows
+from loomlog.services.families.ports.ingress import IngressLog
 from loomlog.services.families.webhook import api, verdicts
 from loomlog.services.families.webhook.definition import DEFAULT_TENANT
 from loomlog.services.families.webhook.deliveries import DeliveryRow
-from loomlog.services.families.webhook.ingress import IngressLog, WebhookServices
+from loomlog.services.families.webhook.ingress import WebhookServices
 from loomlog.services.families.webhook.state import FAMILY_NAME, REFUSED
 from loomlog.services.families.webhook.waiting import AwaitedAnswers
 from loomlog.services.stream.entities.replicas import Replicas

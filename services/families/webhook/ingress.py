@@ -1,22 +1,18 @@
-"""What a process has of webhooks: its options, which webhooks there are, and the log that deliveries are appended to.
+"""What a process has of webhooks: its options, which webhooks there are, and their deliveries.
 
 Before: services.py. After: definition.py, deliveries.py.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from loomlog.connectors.configuration.secret_registry import NO_SECRETS, SecretRegistry
-from loomlog.connectors.protocols import LogRanges
-from loomlog.schemas.generated.webhook_commands import SubmitDelivery
 from loomlog.services.families.operation import read_rows
+from loomlog.services.families.ports.ingress import IngressLog
 from loomlog.services.families.webhook.definition import AddressedWebhook, WebhookDefinition, WebhookDefinitions
 from loomlog.services.families.webhook.deliveries import DeliveryRows
 from loomlog.services.families.webhook.own_deliveries import OwnDeliveries
-
-DECISION_WAIT_S = 1.0
-"""How long a sender waits for the owner's decision and for the first event of the run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,18 +25,6 @@ class WebhookOptions:
     """WebhookBlocks of the configuration files by name."""
     secrets: SecretRegistry = NO_SECRETS
     """The values of credentials that are environment variables."""
-
-
-@dataclass(slots=True, kw_only=True)
-class IngressLog:
-    """What a process has that appends deliveries to loom.ingress; one that only reads them provides none."""
-
-    append: Callable[[str, str, SubmitDelivery], Awaitable[None]]
-    """Appends a delivery for a tenant and a name; it is acknowledged when this returns. Raises Refused."""
-    ranges: LogRanges
-    read_positions: Callable[[str, str], Sequence[str]]
-    """For a tenant and an agent, what the owner of a run must have read, because this process has."""
-    wait_s: float = DECISION_WAIT_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 The reader of loom.ingress publishes it once the webhook has taken the delivery. Nothing is noted of a message that is
 published: its own event says so. A refusal is, because the id of the delivery counts as new again then.
 
-Before: ingress_reader.py publishes, services/application/webhooks.py waits for it. After:
+Before: ingress_reader.py publishes, receiving.py waits for it. After:
 services/families/channel/operations.py.
 """
 

@@ -4,7 +4,7 @@ A delivery is a record of loom.ingress, or a refusal that its webhook is told of
 the event with which the owner answers, wherever that is. The sender may have its answer first, when the owner takes its
 time, and ask for the list; so a list waits a moment for what is under way here, and includes what was decided.
 
-Before: services/application/webhooks.py. After: handlers.py.
+Before: receiving.py. After: handlers.py.
 """
 
 import asyncio

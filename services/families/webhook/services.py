@@ -5,17 +5,24 @@ Before: services/families/opening.py. After: handlers.py, ingress.py.
 
 from loomlog.connectors.configuration.load import ProcessConfiguration
 from loomlog.connectors.kafka.group_reader import KafkaGroupReader
+from loomlog.services.core.operations import Handlers
 from loomlog.services.families.channel.services import ChannelServices
 from loomlog.services.families.definition.table import DefinitionTable
 from loomlog.services.families.identity.credentials import CredentialReader
 from loomlog.services.families.opening import FamilyContext, FamilyServices, StartedRuns
+from loomlog.services.families.ports.ingress import IngressLog
+from loomlog.services.families.webhook.api import PUBLISH_EVENTS
+from loomlog.services.families.webhook.cloud_event_endpoints import CloudEventEndpoint
 from loomlog.services.families.webhook.definition import WebhookDefinitions
 from loomlog.services.families.webhook.deliveries import DeliveryRows
 from loomlog.services.families.webhook.delivery_builder import DeliveryBuilder
+from loomlog.services.families.webhook.endpoints import WebhookEndpoints
 from loomlog.services.families.webhook.handlers import WebhookHandlers
-from loomlog.services.families.webhook.ingress import IngressLog, WebhookOptions, WebhookServices
+from loomlog.services.families.webhook.ingress import WebhookOptions, WebhookServices
 from loomlog.services.families.webhook.ingress_group import IngressGroup
 from loomlog.services.families.webhook.ingress_reader import IngressReader
+from loomlog.services.families.webhook.receiving import WebhookReceiver
+from loomlog.services.families.webhook.rejections import RejectionLog
 
 NEEDS = ("channel", "definition", "identity")
 
@@ -40,20 +47,44 @@ def open_family(context: FamilyContext) -> FamilyServices:
         rows=DeliveryRows(context.reads),
     )
     context.provide(services)
+    ingress = context.find(IngressLog)
     handlers = WebhookHandlers(
         services,
-        context.provided.get(IngressLog),
+        ingress,
         context.parts.replicas,
         codec=context.codec,
         decrypt=context.decrypt,
         clock_ms=context.clock_ms,
     )
     started, by_operation = context.find(StartedRuns), handlers.by_operation()
+    if ingress is not None:
+        return _take_requests(context, ingress, services, by_operation)
     if started is None:
         return FamilyServices(handlers=by_operation)
     member = _join_group(context, started, services)
     lags = {started.ingress_topic: lambda: member.group.lag}
     return FamilyServices(handlers=by_operation, tasks={"webhooks": member.run}, lags=lags)
+
+
+def _take_requests(
+    context: FamilyContext, ingress: IngressLog, services: WebhookServices, by_operation: Handlers
+) -> FamilyServices:
+    """Return what a process with requests has."""
+    channels = context.get(ChannelServices)
+    rejections = RejectionLog(context.commands, services.own, clock_ms=context.clock_ms, new_token=ingress.new_token)
+    receiver = WebhookReceiver(
+        context,
+        services,
+        ingress,
+        rejections,
+        declarations=channels.declarations,
+        channel_value_bytes=channels.operations.limits.value_bytes_max,
+    )
+    endpoints = {
+        **WebhookEndpoints(receiver).by_endpoint(),
+        PUBLISH_EVENTS: CloudEventEndpoint(receiver).publish,
+    }
+    return FamilyServices(handlers=by_operation, endpoints=endpoints, tasks={"refused deliveries": rejections.run})
 
 
 def _join_group(context: FamilyContext, started: StartedRuns, services: WebhookServices) -> IngressGroup:

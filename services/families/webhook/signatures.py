@@ -16,8 +16,8 @@ signed request could otherwise send it again under any number of ids. Standard W
 sign the body alone, whose hash is the id. A definition that names a delivery_id_header takes an id that no hmac covers:
 some senders repeat equal bodies for different events, and only their operator knows (docs/SECURITY.md).
 
-Before: services/application/webhooks.py. After: the delivery is taken, or refused with 401,
-and the owner of the webhook is told why (services/application/webhook_rejections.py).
+Before: receiving.py. After: the delivery is taken, or refused with 401,
+and the owner of the webhook is told why (rejections.py).
 """
 
 import base64

@@ -1,6 +1,6 @@
 """The words for what becomes of a delivery (parity: reference surfaces 6.4), in rows, events and answers.
 
-Before: ingress_reader.py, services/application/webhooks.py. After: recent deliveries, dry runs.
+Before: ingress_reader.py, receiving.py. After: recent deliveries, dry runs.
 """
 
 ACCEPTED = "accepted"

@@ -1,6 +1,6 @@
 """Waiting for what owners answer to a delivery that is about to be appended to loom.ingress.
 
-Before: handlers.py, services/application/webhooks.py. After: services/stream/entities/replicas.py.
+Before: handlers.py, receiving.py. After: services/stream/entities/replicas.py.
 """
 
 import asyncio

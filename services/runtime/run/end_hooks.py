@@ -38,10 +38,9 @@ from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.core.run.interrupts.tree_counts import tree_totals
 from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import Ended
-from loomlog.services.core.run.subagents.children import last_output, root_of
+from loomlog.services.core.run.subagents.children import last_output
 from loomlog.services.core.run.turns.completion import owes_record
-from loomlog.services.families.ports.end_calls import EndCall, ToolCaller
-from loomlog.services.families.ports.run_ends import TRIES_MS, EndedRun, EntryWriter, MessagePublisher
+from loomlog.services.families.ports.run_ends import TRIES_MS, EndedRun, EntryWriter, MessagePublisher, ToolCaller
 from loomlog.services.runtime.content.definition_texts import DefinitionTexts
 from loomlog.services.runtime.content.encryption import PLAINTEXT, ContentEncryption
 from loomlog.services.runtime.run.run_end_actions import RunEnd, ask_once
@@ -110,7 +109,7 @@ class RunEndHooks:
                     raise Refused("content_erased", "http: its address is erased")
                 await self._request(replace(hook, url=url), value, end, facts, command_id, number)
             case "mcp.call":
-                await self._call_tool(hook, value["payload"] or {}, end, facts, command_id)
+                await self._call_tool(hook, value["payload"] or {}, run)
         return True
 
     # --- what is sent ------------------------------------------------------------------------------------------------
@@ -196,24 +195,13 @@ class RunEndHooks:
         )
         await ask_once(self._commands, command)
 
-    async def _call_tool(
-        self, hook: CompletionHook, arguments: Any, end: RunEnd, facts: RunFacts, command_id: str
-    ) -> None:
+    async def _call_tool(self, hook: CompletionHook, arguments: Any, run: EndedRun) -> None:
         """Call a tool once; again only when nothing was sent, or after a take-over, with the same idempotency key."""
-        await self._require_allowed(visible_name(hook.server, hook.tool), arguments, end, facts)
-        context = EndCall(
-            tenant=end.tenant,
-            root_run_id=root_of(facts),
-            idempotency_key=command_id,
-            server=hook.server,
-            tool=hook.tool,
-            user_id=facts.user_id,
-            agent=facts.definition.name,
-        )
+        await self._require_allowed(visible_name(hook.server, hook.tool), arguments, run)
         try:
-            result = await self._tools.call(context, arguments)
+            result = await self._tools.call(run, hook.server, hook.tool, arguments)
         except NotSent as error:
-            if self._clock_ms() > end.ended_at_ms + TRIES_MS:
+            if self._clock_ms() > run.ended_at_ms + TRIES_MS:
                 raise Refused("capability_unsupported", f"mcp.call of {hook.server}: {error}") from error
             raise Unavailable(f"mcp.call of {hook.server}: {error}") from error
         except ConnectorError as error:
@@ -222,18 +210,18 @@ class RunEndHooks:
             text = result.text[:ERROR_CHARACTERS_MAX]
             raise Refused("capability_unsupported", f"mcp.call of {hook.server}, {hook.tool}: {text}")
 
-    async def _require_allowed(self, tool: str, arguments: Any, end: RunEnd, facts: RunFacts) -> None:
+    async def _require_allowed(self, tool: str, arguments: Any, run: EndedRun) -> None:
         """Raise Refused unless the rules of the run allow the call. No person can be asked after its end."""
         try:
-            rules = await self._approval_rules.load(facts.definition)
+            rules = await self._approval_rules.load(run.facts.definition)
         except ConnectorError as error:
             raise Unavailable(str(error)) from error
         if not rules.policies:
             return
         call = ToolCall(id="", name=tool, input=canonical_json(arguments))
         # Of a tree the root knows all, as of its end; a run below it does not, and its calls that count are denied.
-        tree = tree_totals(facts) if facts.parent is None else None
-        [verdict] = resolve_verdicts(*decide_calls(rules, facts, end.tenant, (call,)), tree)
+        tree = tree_totals(run.facts) if run.facts.parent is None else None
+        [verdict] = resolve_verdicts(*decide_calls(rules, run.facts, run.tenant, (call,)), tree)
         if verdict.outcome == ASK:
             raise Refused("command_refused", f"{tool} needs approval by people; none are asked after the end of a run")
         if verdict.outcome != ALLOW:

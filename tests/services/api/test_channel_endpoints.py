@@ -12,11 +12,13 @@ import pytest
 import pytest_asyncio
 
 from loomlog.connectors.errors import Transient
-from loomlog.services.application.channel_streams import ChannelStreams
 from loomlog.services.application.dispatch import Dispatch
+from loomlog.services.application.streaming.family_streams import FamilyStreams
+from loomlog.services.families.channel.api import FOLLOW
 from loomlog.services.families.channel.handlers import ChannelHandlers
 from loomlog.services.families.channel.operations import ChannelLimits, ChannelOperations
 from loomlog.services.families.channel.store import ChannelStore
+from loomlog.services.families.channel.stream import ChannelStreams
 from tests.services.api.serving import Served, Wire, frames_of, served
 from tests.services.application.world import ACME, ADMIN_CALLER, GLOBEX, IVY, READER
 from tests.services.entities import NOW_MS, UNANSWERED
@@ -58,7 +60,8 @@ class Process:
         self.dispatch = Dispatch(
             self.handlers.by_operation(), clock_ms=lambda: NOW_MS, new_token=lambda: f"t{next(tokens)}"
         )
-        self.streams = ChannelStreams(operations, keepalive_s=0.05)
+        self.endpoints = {FOLLOW: ChannelStreams(operations).answer}
+        self.streams = FamilyStreams(keepalive_s=0.05)
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -73,7 +76,8 @@ async def here(tmp_path: Path, process: Process, monkeypatch: pytest.MonkeyPatch
     async with served(tmp_path) as made:
         monkeypatch.setattr(made.world.layer, "_publish_rights", process.handlers)
         monkeypatch.setattr(made.world.layer, "dispatch", process.dispatch)
-        monkeypatch.setattr(made.world.layer, "channel_streams", process.streams)
+        monkeypatch.setattr(made.world.layer, "endpoints", process.endpoints)
+        monkeypatch.setattr(made.world.layer, "family_streams", process.streams)
         yield made
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from loomlog.services.application import memory_changes
+from loomlog.services.families.memory import change_stream
 from tests.services.api.serving import Wire, frames_of, served
 from tests.services.application.change_feed import MemoryChangeFeed
 from tests.services.application.world import ACME, ADMIN_CALLER, IVY, READER
@@ -13,7 +13,7 @@ from tests.services.application.world import ACME, ADMIN_CALLER, IVY, READER
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_changes, "POLL_S", 0.005)
+    monkeypatch.setattr(change_stream, "POLL_S", 0.005)
 
 
 async def test_a_follower_is_sent_changes_with_ids_and_can_come_back(tmp_path: Path) -> None:

@@ -19,9 +19,9 @@ from loomlog.connectors.configuration.webhook_block import (
     WebhookRateLimit,
     WebhookSyncResponse,
 )
-from loomlog.services.application import webhook_rejections
 from loomlog.services.core.refusals import Refused
-from loomlog.services.families.webhook.ingress import DECISION_WAIT_S
+from loomlog.services.families.ports.ingress import DECISION_WAIT_S
+from loomlog.services.families.webhook import rejections
 from loomlog.services.families.webhook.limits import INLINE_BYTES
 from loomlog.services.families.webhook.mapping import REMOVED
 from tests.services.api.serving import Served
@@ -292,12 +292,12 @@ async def test_too_many_are_refused_until_later(here: WebhookWorld) -> None:
 
 
 async def test_a_flood_of_bad_signatures_is_counted(here: WebhookWorld) -> None:
-    for n in range(webhook_rejections.AT_ONCE + 25):
+    for n in range(rejections.AT_ONCE + 25):
         assert (await here.send("issues", {"n": n}, secret="wrong")).status_code == 401
-    assert len(await here.recent("issues")) == webhook_rejections.AT_ONCE
-    here.webhooks.rejections.flush()
+    assert len(await here.recent("issues")) == rejections.AT_ONCE
+    here.webhooks._rejections.flush()
     rows = await here.recent("issues")
-    assert (len(rows), rows[0]["count"], rows[0]["verdict"]) == (webhook_rejections.AT_ONCE + 1, 25, "rejected_sig")
+    assert (len(rows), rows[0]["count"], rows[0]["verdict"]) == (rejections.AT_ONCE + 1, 25, "rejected_sig")
 
 
 # --- owners and brokers that are away --------------------------------------------------------------------------------

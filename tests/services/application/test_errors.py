@@ -1,9 +1,9 @@
 import pytest
 
 from loomlog.connectors.errors import Permanent, Transient
-from loomlog.services.application.errors import owner_refusal, request_refusal, run_refusing, unavailable
+from loomlog.services.application.errors import owner_refusal, run_refusing, unavailable
 from loomlog.services.core.error_codes import STATUS_BY_CODE
-from loomlog.services.core.refusals import Refused, Unavailable
+from loomlog.services.core.refusals import Refused, Unavailable, request_refusal
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ class Topics:
         self.bootstrap = bootstrap
         self.source, self.letters = f"{prefix}.insights.runs", f"{prefix}.dead-letter"
         self.group = f"{prefix}-group"
+        self.changelog = f"{self.group}-minutes-changelog"
         self.codec = local_codec()
         self._prefix = prefix
 
@@ -172,7 +173,9 @@ def runs_now(count: int, *, first_offset: int = 100, **changes: object) -> Seque
 
 
 @pytest.mark.integration
-async def test_tallies_become_windows_and_unreadable_records_dead_letters(topics: Topics, tmp_path: Path) -> None:
+async def test_tallies_become_windows_unreadable_records_dead_letters_and_sigterm_ends_it(
+    topics: Topics, tmp_path: Path
+) -> None:
     tools = (ToolTally(name="Bash", calls=2, errors=1),)
     counted = [
         *runs_now(20, tools=tools, runs=3),
@@ -188,6 +191,10 @@ async def test_tallies_become_windows_and_unreadable_records_dead_letters(topics
             lambda report: report["records"]["unreadable"] + report["records"]["stale"] == 3 and report["is_whole"]
         )
         letters = await topics.dead_letters(2)
+        await stays_empty_with_one_replica(topics.bootstrap, topics.changelog)
+        process.child.terminate()
+        assert await process.ended(5) == 0, process.log.read_text()
+        assert "Traceback" not in process.log.read_text()
 
     assert report["records"] | {"unreadable": 0} == {
         "counted": 25, "stale": 1, "duplicate": 1, "late": 0, "early": 0, "overflow": 0, "unreadable": 0
@@ -229,6 +236,7 @@ async def test_after_kill_nine_the_windows_are_rebuilt_and_nothing_is_dead_lette
         await eventually(lambda: _all_committed(topics, 31))
         os.kill(process.child.pid, signal.SIGKILL)
         await process.ended(5)
+    await spoil(topics.bootstrap, topics.changelog)
     await topics.produce(*runs_now(4, first_offset=500))
     async with running(topics, tmp_path, port=process.port) as process:
         report = await process.until(lambda report: bool(report["is_whole"]))
@@ -250,35 +258,21 @@ async def _all_committed(topics: Topics, records: int) -> bool:
         await admin.close()
 
 
-@pytest.mark.integration
-async def test_sigterm_ends_it_with_zero_within_five_seconds(topics: Topics, tmp_path: Path) -> None:
-    async with running(topics, tmp_path) as process:
-        await process.until(lambda report: bool(report["is_whole"]))
-        process.child.terminate()
-        assert await process.ended(5) == 0, process.log.read_text()
-        assert "Traceback" not in process.log.read_text()
-
-
-@pytest.mark.integration
-async def test_the_table_topic_has_one_replica_and_stays_empty(topics: Topics, tmp_path: Path) -> None:
-    changelog = f"{topics.group}-minutes-changelog"
-    async with running(topics, tmp_path) as process:
-        await topics.produce(*runs_now(3))
-        await process.until(lambda report: report["windows"]["1m"]["runs"] == 3)
-        admin = AIOKafkaAdminClient(bootstrap_servers=topics.bootstrap)
-        await admin.start()
-        try:
-            (described,) = await admin.describe_topics([changelog])
-        finally:
-            await admin.close()
-        assert [len(partition["replicas"]) for partition in described["partitions"]] == [1, 1, 1, 1]
-        reader = AIOKafkaConsumer(changelog, bootstrap_servers=topics.bootstrap)
-        await reader.start()
-        try:
-            ends = await reader.end_offsets([TopicPartition(changelog, number) for number in range(4)])
-            assert list(ends.values()) == [0, 0, 0, 0]
-        finally:
-            await reader.stop()
+async def stays_empty_with_one_replica(bootstrap: str, changelog: str) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    try:
+        (described,) = await admin.describe_topics([changelog])
+    finally:
+        await admin.close()
+    assert [len(partition["replicas"]) for partition in described["partitions"]] == [1, 1, 1, 1]
+    reader = AIOKafkaConsumer(changelog, bootstrap_servers=bootstrap)
+    await reader.start()
+    try:
+        ends = await reader.end_offsets([TopicPartition(changelog, number) for number in range(4)])
+        assert list(ends.values()) == [0, 0, 0, 0]
+    finally:
+        await reader.stop()
 
 
 @pytest.mark.integration
@@ -307,13 +301,3 @@ async def test_settings_that_cannot_be_used_end_the_process(tmp_path: Path) -> N
         _, errors = await child.communicate()
     assert child.returncode == 1
     assert b"LOOMLOG_KAFKA is not set" in errors
-
-
-@pytest.mark.integration
-async def test_foreign_records_in_the_changelog_topic_do_not_prevent_the_start(topics: Topics, tmp_path: Path) -> None:
-    async with running(topics, tmp_path) as process:
-        await topics.produce(*runs_now(3))
-        await process.until(lambda report: report["records"]["counted"] == 3)
-    await spoil(topics.bootstrap, f"{topics.group}-minutes-changelog")
-    async with running(topics, tmp_path) as process:
-        await process.until(lambda report: report["records"]["counted"] == 3)

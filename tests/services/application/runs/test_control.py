@@ -124,14 +124,6 @@ async def test_empty_input_is_refused_before_anything_else() -> None:
         assert (await declined(made.layer.control.post_input(ADMIN_CALLER, "r_nothing", " "))).code == "empty_text"
 
 
-@pytest.mark.parametrize("stranger", [GLOBEX, IVY])
-async def test_the_run_of_another_tenant_or_user_takes_no_input(stranger: Caller) -> None:
-    async with world() as made:
-        run = await start(made, "silent", caller=ACME, interactive=True)
-        assert (await declined(made.layer.control.post_input(stranger, run.run_id, "x"))).code == "not_found"
-        run.stream.close()
-
-
 async def test_who_may_only_read_may_not_steer() -> None:
     async with world() as made:
         run = await start(made, "silent", caller=ACME, interactive=True)
@@ -390,15 +382,6 @@ async def test_cancel_by_a_chosen_handle_finds_its_newest_run() -> None:
         actual = await made.layer.control.cancel(ADMIN_CALLER, "mine")
         second.stream.close()
     assert actual.run_id == second.run_id
-
-
-@pytest.mark.parametrize("stranger", [GLOBEX, IVY])
-async def test_the_run_of_another_tenant_or_user_cannot_be_cancelled(stranger: Caller) -> None:
-    async with world() as made:
-        run = await start(made, "silent", caller=ACME)
-        assert (await declined(made.layer.control.cancel(stranger, run.agent_id))).code == "unknown_agent_id"
-        assert not any(isinstance(command, CancelRun) for command in made.commands())
-        run.stream.close()
 
 
 async def test_a_cancel_nobody_answers_is_said_to_be_pending() -> None:

@@ -11,7 +11,7 @@ import pytest_asyncio
 from typer.testing import CliRunner
 
 from loomlog.services.cli.channels import changes, reads
-from loomlog.services.cli.errors import UNREACHABLE, USAGE_ERROR
+from loomlog.services.cli.errors import USAGE_ERROR
 from loomlog.services.cli.http.api import ApiClient
 from loomlog.services.cli.main import app
 from loomlog.services.cli.runs import runs
@@ -103,14 +103,6 @@ def test_a_value_is_published_as_it_was_given(fake: FakeApi) -> None:
     channels("publish", "research/c1", "red", "--text")
     assert fake.bodies(path)[-1] == {"payload": "red"}
     assert channels("publish", "research/c1", "red").exit_code == USAGE_ERROR
-
-
-def test_a_publish_whose_outcome_is_unknown_says_how_to_repeat_it(fake: FakeApi) -> None:
-    fake.answers["POST", f"{CHANNELS}/reviews/publish"] = refused(503, "command_pending", "no owner has answered")
-    result = channels("publish", "reviews", "1")
-    assert result.exit_code == UNREACHABLE
-    key = fake.asked[0].headers["idempotency-key"]
-    assert f"With `--idempotency-key {key}` it is not done twice." in result.stderr
 
 
 def test_messages_are_taken_looked_at_and_acknowledged(fake: FakeApi) -> None:

@@ -7,9 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
-from loomlog.services.cli.errors import FAILED, NOT_FOUND, UNREACHABLE, USAGE_ERROR
+from loomlog.services.cli.errors import FAILED, NOT_FOUND, USAGE_ERROR
 from tests.services.cli.definitions.rows import AT, Definitions, defs, line, ok, version
-from tests.services.cli.fake_api import refused
 
 AGENT = "/v1/_agentdef"
 POSITION = AT["X-Loomlog-Position"]
@@ -246,26 +245,6 @@ def test_wrong_use_is_a_sentence_and_nothing_is_sent(
     result = defs(*arguments)
     assert (result.exit_code, text in result.output) == (code, True), result.output
     assert not fake.sent()
-
-
-@pytest.mark.parametrize(
-    ("status", "code", "exit_code"),
-    [
-        (422, "tool_refused", FAILED),
-        (409, "definition_conflict", FAILED),
-        (503, "definition_pending", UNREACHABLE),
-        (503, "definitions_unavailable", UNREACHABLE),
-    ],
-)
-def test_a_refusal_is_its_sentence_and_a_pending_command_can_be_repeated(
-    fake: Definitions, status: int, code: str, exit_code: int
-) -> None:
-    fake.answers["POST", AGENT] = refused(status, code, "it is so")
-    result = defs("create", "researcher", "--set", "model=m", "--idempotency-key", "mine")
-    assert result.exit_code == exit_code
-    assert "It is so." in result.stderr
-    assert ("--idempotency-key mine" in result.stderr) == (code == "definition_pending")
-    assert fake.asked[-1].headers["idempotency-key"] == "mine"
 
 
 def test_as_json_the_answer_has_the_position(fake: Definitions, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from loomlog.services.cli.errors import FAILED, NOT_FOUND, USAGE_ERROR
+from loomlog.services.cli.errors import NOT_FOUND, USAGE_ERROR
 from tests.services.cli.definitions.rows import MADE, PATH, Definitions, defs, line, ok, version
 from tests.services.cli.fake_api import Scripted, refused, row
 
@@ -225,9 +225,3 @@ def test_what_was_active_is_asked_by_time_or_position(fake: Definitions, moment:
     assert dict(fake.asked[-1].url.params) == {**asked, "kind": "agent", "name": "researcher"}
     fake.answers["GET", f"{PATH}/at"] = Scripted(body={"definitions": [], "at": moment})
     assert ok(defs("at", moment)) == ["No version was active then."]
-
-
-def test_a_refusal_of_the_api_is_its_sentence(fake: Definitions) -> None:
-    fake.answers["GET", PATH] = refused(403, "insufficient_scope", "it takes substrate:tenant")
-    result = defs("ls")
-    assert (result.exit_code, result.stderr) == (FAILED, "It takes substrate:tenant.\n")

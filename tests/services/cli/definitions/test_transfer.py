@@ -175,12 +175,6 @@ def test_a_file_that_cannot_be_applied_is_a_sentence_and_nothing_is_sent(
     assert not fake.sent()
 
 
-def test_a_refused_batch_is_the_sentence_of_the_api(fake: Definitions, file: Path) -> None:
-    fake.answers["POST", APPLY] = refused(409, "definition_conflict", "researcher: def_1 is active, not def_2")
-    result = defs("apply", str(file), "--yes")
-    assert (result.exit_code, result.stderr) == (FAILED, "Researcher: def_1 is active, not def_2.\n")
-
-
 def many(count: int) -> str:
     return "agent:\n" + "".join(f"  a{number:02}: {{model: 'm'}}\n" for number in range(count))
 

@@ -85,11 +85,3 @@ def test_the_key_decides_where_a_command_goes_back_to(dlq):
     assert answer["offset"] == 0
     partition = int(answer["position"].split("/")[1].split(":")[0])
     assert len(log.records[COMMANDS, partition]) == 1
-
-
-def test_a_replay_that_is_refused_says_why_and_fails(dlq):
-    log = log_of(letter())
-    assert dlq(log, "replay", "0").exit_code == 0
-    again = dlq(log, "replay", "0")
-    assert (again.exit_code, "--again" in again.stderr) == (1, True)
-    assert dlq(log, "show", "7").exit_code == 4

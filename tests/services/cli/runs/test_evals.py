@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from loomlog.services.cli.main import app
 from loomlog.services.cli.runs import evals
-from tests.services.cli.fake_api import FakeApi, Scripted, refused, row
+from tests.services.cli.fake_api import FakeApi, Scripted, row
 
 RUN = "r_" + "0" * 26
 JUDGEMENT = {
@@ -87,13 +87,6 @@ def test_options_of_another_form_are_refused_before_anything_is_sent(
     assert result.exit_code == 2
     assert words in result.stderr
     assert fake.asked == []
-
-
-def test_a_refusal_is_one_sentence(fake: FakeApi) -> None:
-    fake.answers["POST", evals.PATH] = refused(422, "tool_refused", "run r_1 not found", reason="unknown_run")
-    result = invoke("submit", RUN, "1")
-    assert result.exit_code == 1
-    assert "Run r_1 not found" in result.stderr
 
 
 @pytest.mark.parametrize(

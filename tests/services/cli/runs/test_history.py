@@ -138,22 +138,6 @@ async def test_a_file_is_replayed_without_anything_else(
         replay_command._replay_file(path, 0)
 
 
-async def test_an_exported_file_is_taken_in_elsewhere_and_twice_is_once(
-    here: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = await run_id(here)
-    path, _ = await history._download_export(run, tmp_path / "one.gz", force=False)
-    (tmp_path / "other").mkdir()
-    async with served(tmp_path / "other") as other:
-        transport = httpx.ASGITransport(app=other.app)
-        monkeypatch.setattr(history, "open_api", lambda: ApiClient("http://test", "shared-token", transport=transport))
-        first, position = await history._upload_import(path, in_clear=False)
-        again, same = await history._upload_import(path, in_clear=False)
-    assert (first["runs"], again["imported"]) == ([{"run_id": run, "imported": True}], False)
-    assert position == same
-    assert position.startswith("loom.run.events/")
-
-
 def test_settings_are_told_as_pairs() -> None:
     assert history.parse_overrides(["model=gpt=4", "temperature=0.5", "tools=Read, Grep", "max_tokens=100"]) == {
         "model": "gpt=4",

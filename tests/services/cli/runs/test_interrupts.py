@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 from loomlog.services.cli.main import app
 from loomlog.services.cli.runs import interrupts
-from tests.services.cli.fake_api import POSITION, FakeApi, Scripted, refused, row
+from tests.services.cli.fake_api import POSITION, FakeApi, Scripted, row
 
 ASKED = {
     "interrupt_id": "intr_1",
@@ -103,10 +103,3 @@ def test_an_answer_is_sent_and_its_position_shown(fake, arguments, body, said):
     result = invoke(*arguments)
     assert result.stdout == f"{said} intr_1  event {POSITION}\n"
     assert fake.bodies(PATH) == [body]
-
-
-def test_a_refusal_is_a_sentence_and_a_failure(fake):
-    fake.answers["POST", PATH] = refused(409, "interrupt_closed", "the question intr_1 is resolved already")
-    result = invoke("answer", "r_1", "intr_1", "no")
-    assert result.exit_code == 1
-    assert "is resolved already" in result.output

@@ -93,12 +93,6 @@ def test_a_prompt_may_come_from_a_pipe(fake):
     assert invoke("run", "assistant", "-", stdin="  \n").exit_code == 2
 
 
-def test_a_refusal_is_one_sentence_on_stderr_and_1(fake):
-    fake.streams.append(refused(400, "unknown_agent", "there is no agent nobody"))
-    result = invoke("run", "nobody", "Hello")
-    assert (result.exit_code, result.stdout, result.stderr) == (4, "", "There is no agent nobody.\n")
-
-
 @pytest.mark.parametrize("more", [(), ("--no-follow",)])
 def test_a_start_while_everything_is_paused_is_refused_at_once(fake, more):
     fake.streams.append(refused(503, "runtime_paused", "all is paused: deploy; runs start again when it is resumed"))
@@ -112,12 +106,6 @@ def test_without_following_what_is_waited_for_is_said_beside_the_answer(fake):
     result = invoke("run", "assistant", "Hello", "--no-follow", "--json")
     assert json.loads(result.stdout)["run_id"] == "r_1"
     assert result.stderr == "No runtime has taken it up yet.\n"
-
-
-def test_something_that_is_away_behind_the_api_is_3(fake):
-    fake.answers["GET", "/v1/runs"] = refused(503, "projection_unavailable", "the read models cannot be reached")
-    result = invoke("runs", "ls")
-    assert (result.exit_code, result.stderr) == (3, "The read models cannot be reached.\n")
 
 
 def test_a_wrong_use_is_2():

@@ -12,12 +12,15 @@ from loomlog.connectors.protocols import EffectClass, GivenAnswer, UsesStoredCre
 from loomlog.schemas.generated.mcp_events import ListingFailed, ToolsListed
 from loomlog.schemas.records import replace
 from loomlog.services.families.mcp.tools import EndCalls, McpTools, UnlistedTool
-from loomlog.services.families.ports.end_calls import EndCall
+from loomlog.services.families.ports.run_ends import EndedRun
 from loomlog.services.runtime.tools.toolset import ProcessToolset
 from tests.connectors.mcp.peer_server import ECHO, PeerServer, Raw
 from tests.connectors.mcp.test_sessions import SCRIPT
+from tests.services.core.run.given import begun
 from tests.services.families.identity.stored import Stored
 from tests.services.families.mcp.world import World, context
+
+ENDED = EndedRun(tenant="acme", facts=begun().live.facts, command_id="r_1:end:0", ended_at_ms=1)
 
 
 @pytest.fixture
@@ -101,8 +104,7 @@ async def test_a_list_and_a_hook_have_stored_credentials_that_do_not_show(peer, 
     (recorded,) = world.log.events
     assert "[redacted:credential]" in recorded.tools
     assert "hunter2" not in recorded.tools
-    call = EndCall(tenant="acme", root_run_id="r_0", idempotency_key="k", server="crm", tool="echo")
-    result = await EndCalls(world.servers).call(call, {"text": "hunter2-hunter2"})
+    result = await EndCalls(world.servers).call(ENDED, "crm", "echo", {"text": "hunter2-hunter2"})
     assert result.text == "[redacted:credential]"
 
 
@@ -200,15 +202,12 @@ async def test_a_server_of_a_process_is_of_one_tenant(opened):
 async def test_a_hook_calls_only_what_the_definition_chooses(peer, opened):
     calls = EndCalls((await opened(crm=block(peer, tools=("echo",)))).servers)
 
-    def call(tool: str, server: str = "crm") -> EndCall:
-        return EndCall(tenant="acme", root_run_id="r_0", idempotency_key="r_1:end:0", server=server, tool=tool)
-
-    assert (await calls.call(call("echo"), {"text": "hi"})).text == "hi"
+    assert (await calls.call(ENDED, "crm", "echo", {"text": "hi"})).text == "hi"
     with pytest.raises(Permanent, match="not among the `tools` of crm"):
-        await calls.call(call("delete"), {})
+        await calls.call(ENDED, "crm", "delete", {})
     with pytest.raises(Permanent, match="no MCP server other"):
-        await calls.call(call("echo", server="other"), {})
-    assert (await calls.call(call("echo"), ["hi"])).is_error
+        await calls.call(ENDED, "other", "echo", {})
+    assert (await calls.call(ENDED, "crm", "echo", ["hi"])).is_error
     assert peer.methods().count("tools/call") == 1
 
 

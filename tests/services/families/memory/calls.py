@@ -101,7 +101,7 @@ def memory_handlers(entries: EntryOperations, backends: Backends | None = None) 
     consolidation = ConsolidationOperations(NOTHING, NOTHING, NOTHING, NOTHING, clock_ms=int)
     databases = DatabaseServices(DatabaseOptions(), NOTHING, is_for_agents=False)
     return {
-        **MemoryHandlers(entries, backends).by_operation(),
+        **MemoryHandlers(entries, backends, find_run=NOTHING).by_operation(),
         **DatabaseHandlers(databases.open, require_local=backends.require_local).by_operation(),
         **ConsolidationHandlers(consolidation, require_local=backends.require_local).by_operation(),
     }

@@ -26,8 +26,7 @@ from loomlog.services.families.channel.run_messages import RunMessages
 from loomlog.services.families.memory.api import MemorySet
 from loomlog.services.families.memory.author import Author, Scope
 from loomlog.services.families.memory.run_entries import RunEntries
-from loomlog.services.families.ports.end_calls import EndCall
-from loomlog.services.families.ports.run_ends import TRIES_MS
+from loomlog.services.families.ports.run_ends import TRIES_MS, EndedRun
 from loomlog.services.runtime.run.end_hooks import TEXT_BYTES_MAX, RunEndHooks
 from loomlog.services.runtime.run.run_end_actions import RunEnd
 from tests.services.core.run.given import begun
@@ -45,7 +44,7 @@ class Here:
         self.published: list[tuple[Mapping[str, Any], ChannelCaller]] = []
         self.entries: list[tuple[MemorySet, Author, Scope]] = []
         self.error: Exception | None = None
-        self.calls: list[tuple[EndCall, Any]] = []
+        self.calls: list[tuple[EndedRun, str, str, Any]] = []
         self.result = ToolResult(text="noted")
         self.blobs = MemoryBlobs()
         self.isolated: set[str] = set()
@@ -65,8 +64,8 @@ class Here:
     def is_isolated(self, tenant: str, subject: str) -> bool:
         return subject in self.isolated
 
-    async def call(self, call: EndCall, arguments: Any) -> ToolResult:
-        self.calls.append((call, arguments))
+    async def call(self, run: EndedRun, server: str, tool: str, arguments: Any) -> ToolResult:
+        self.calls.append((run, server, tool, arguments))
         if self.error is not None:
             raise self.error
         return self.result
@@ -233,8 +232,8 @@ def note(**fields: Any) -> CompletionHook:
 
 async def test_a_tool_is_called_with_its_arguments_rendered(here: Here) -> None:
     assert await here.carry_out(note())
-    [(call, arguments)] = here.calls
-    assert (call.tenant, call.server, call.tool, call.idempotency_key) == ("acme", "crm", "add_note", "r_1:end:3")
+    [(run, server, tool, arguments)] = here.calls
+    assert (run.tenant, server, tool, run.command_id) == ("acme", "crm", "add_note", "r_1:end:3")
     assert arguments == {"title": "completed: the answer"}
 
 

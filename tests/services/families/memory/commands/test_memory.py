@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from loomlog.services.cli.errors import FAILED, UNREACHABLE, USAGE_ERROR
-from tests.services.cli.fake_api import FakeApi, Scripted, refused
+from loomlog.services.cli.errors import FAILED, USAGE_ERROR
+from tests.services.cli.fake_api import FakeApi, Scripted
 from tests.services.families.memory.commands.conftest import memory, ok
 
 AT = {"X-Loomlog-Position": "loom.entity.events/1:7"}
@@ -40,14 +40,6 @@ def test_a_nearly_full_scope_is_told(fake: FakeApi) -> None:
     assert json.loads(memory("set", "user", "ada", "k", "1", "--json").stdout) == body | {
         "position": AT[next(iter(AT))]
     }
-
-
-def test_a_write_whose_outcome_is_unknown_says_how_to_repeat_it(fake: FakeApi) -> None:
-    fake.answers["DELETE", KEY] = refused(503, "command_pending", "the owner has not answered")
-    result = memory("rm", "user", "ada", "k")
-    assert result.exit_code == UNREACHABLE
-    key = fake.asked[0].headers["idempotency-key"]
-    assert f"With `--idempotency-key {key}` it is not done twice." in result.stderr
 
 
 def test_removing_in_json(fake: FakeApi) -> None:

@@ -101,21 +101,6 @@ async def test_a_value_comes_from_a_file_or_stdin_and_goes_to_a_pipe_unchanged(
     assert (await here.run("get", "user", "ada", "n", "--value")).stdout == "-5\n"
 
 
-async def test_a_refusal_is_a_sentence(here: ServedMemory) -> None:
-    result = await here.run("get", "user", "ada", "none")
-    assert (result.exit_code, result.stderr) == (NOT_FOUND, "There is no key 'none' in user 'ada'.\n")
-    result = await here.run("get", "user", "ada", "none/history")
-    assert (result.exit_code, result.stderr) == (NOT_FOUND, "There is no key none/history in user ada.\n")
-    await here.ok("set", "user", "ada", "n", "1", "--if-revision", "0")
-    result = await here.run("set", "user", "ada", "n", "2", "--if-revision", "0")
-    assert (result.exit_code, "it has revision 1; read again" in result.stderr) == (FAILED, True)
-    result = await here.run("set", "user", "ada", "n", json.dumps("x" * 70_000))
-    assert (result.exit_code, "at most 65536 are kept" in result.stderr) == (FAILED, True)
-    result = await here.run("ls", "--tenant", "globex")
-    assert (result.exit_code, "not yours" in result.stderr) == (FAILED, True)
-    assert await here.ok("log", "user", "ada", "never") == ["No changes."]
-
-
 async def test_a_key_whose_path_is_the_history_of_another_one(here: ServedMemory) -> None:
     await here.ok("set", "user", "ada", "n", "1")
     await here.ok("set", "user", "ada", "n/history", "2")
@@ -137,13 +122,6 @@ async def test_a_scope_is_dropped_only_with_yes(here: ServedMemory) -> None:
     assert "done with it" in (await here.ok("log", "agent", "helper", "a"))[1]
     assert await here.ok("ls", "agent") == ["No scope has keys."]
     assert await here.ok("drop", "agent", "helper") == ["agent helper has no keys."]
-
-
-async def test_the_same_idempotency_key_is_the_same_change(here: ServedMemory) -> None:
-    key = ("--idempotency-key", "order-17")
-    first, again = [await here.ok("set", "user", "ada", "n", "1", *key) for _ in range(2)]
-    assert first == again
-    assert len(await here.ok("log", "user", "ada", "n")) == 2
 
 
 @pytest.mark.parametrize("key", ["..", "a/../b", "//x", "q?r#s%2F", "ä ö", "keys", "*"])

@@ -3,7 +3,7 @@
 So a flood of bad signatures costs a dozen events a minute, and none is forgotten. Nothing waits for it: while an owner
 is away, what does not fit the bound is dropped with a line in the log.
 
-Before: webhooks.py. After: the owner of the webhook (RejectDelivery).
+Before: receiving.py. After: the owner of the webhook (RejectDelivery).
 """
 
 import asyncio

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from loomlog.services.cli.errors import NOT_FOUND, USAGE_ERROR
 from loomlog.services.cli.main import app
-from loomlog.services.cli.webhooks import webhooks
+from loomlog.services.families.webhook import commands as webhooks
 from tests.services.cli.fake_api import FakeApi, Scripted, refused
 
 PATH = "/v1/_webhooks"

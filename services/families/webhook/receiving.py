@@ -11,21 +11,19 @@ is 202 with `pending`. What was decided comes back with the events of the webhoo
 
 Answers of receivers have the form of the reference (surfaces 6.5): {"error": code, "detail"}, not that of other routes.
 
-Before: services/api/webhook_endpoints.py. After: services/families/webhook/ingress_reader.py.
+Before: endpoints.py. After: ingress_reader.py.
 """
 
 import asyncio
 import json
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from msgspec import UNSET
 
-from loomlog.connectors.configuration.secret_registry import SecretRefused, SecretRegistry
-from loomlog.connectors.crypto.installation_key import SecretKey
-from loomlog.connectors.errors import ConnectorError
+from loomlog.connectors.configuration.secret_registry import SecretRefused
+from loomlog.connectors.errors import ConnectorError, describe_unreachable
 from loomlog.schemas.generated.channel_events import MessagePublished
 from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.generated.run_events import RunRefused, RunStarted
@@ -34,26 +32,17 @@ from loomlog.schemas.generated.webhook_commands import NoteRunEnded, SubmitDeliv
 from loomlog.schemas.generated.webhook_events import DeliveryRejected, DeliveryRepeated, EventReceived, HookDispatched
 from loomlog.schemas.ids import hashed_token
 from loomlog.schemas.records import Value, replace
-from loomlog.services.application.authentication import require_scope
-from loomlog.services.application.command_publisher import CommandPublisher
-from loomlog.services.application.errors import (
-    RETRY_SOON_S,
-    bad_request,
-    request_refusal,
-    run_refusing,
-    unavailable,
-)
-from loomlog.services.application.runs.batch import OutcomeBuilder, SpawnOutcome
-from loomlog.services.application.streaming.items import EventItem
-from loomlog.services.application.streaming.run_stream import StreamSources, resumed_stream
-from loomlog.services.application.webhook_rejections import RejectionLog
-from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.access.decide import Caller, has_scope
 from loomlog.services.core.access.scopes import CHANNEL_PUBLISH, RUNS_CREATE
-from loomlog.services.core.refusals import Refused, is_invalid_code
+from loomlog.services.core.refusals import Refused, Unavailable, is_invalid_code
 from loomlog.services.families.channel.access import require_publisher
+from loomlog.services.families.channel.caller import FAMILY_NAME as CHANNEL_FAMILY
 from loomlog.services.families.channel.caller import Declarations, Origin
 from loomlog.services.families.channel.fields import value_text
 from loomlog.services.families.channel.handlers import request_origin
+from loomlog.services.families.opening import FamilyContext
+from loomlog.services.families.ports.ingress import IngressLog
+from loomlog.services.families.ports.run_watch import ExpectedRun
 from loomlog.services.families.webhook import verdicts
 from loomlog.services.families.webhook.api import (
     CloudEventAnswer,
@@ -69,7 +58,7 @@ from loomlog.services.families.webhook.definition import (
     AddressedWebhook,
     WebhookDefinition,
 )
-from loomlog.services.families.webhook.ingress import IngressLog, WebhookServices
+from loomlog.services.families.webhook.ingress import WebhookServices
 from loomlog.services.families.webhook.limits import DELIVERY_ID_CHARACTERS_MAX, INLINE_BYTES
 from loomlog.services.families.webhook.mapping import (
     SEAL_PURPOSE,
@@ -80,17 +69,17 @@ from loomlog.services.families.webhook.mapping import (
     take_credentials,
 )
 from loomlog.services.families.webhook.messages import PUBLISH_STEP, REFUSED_STEP, queue_of_message
+from loomlog.services.families.webhook.rejections import RejectionLog
 from loomlog.services.families.webhook.secrets import proof_secrets
 from loomlog.services.families.webhook.signatures import Covered, Unproven, check_proof, delivery_id
 from loomlog.services.families.webhook.state import REFUSED, run_id_of
 from loomlog.services.families.webhook.waiting import AwaitedAnswers
-from loomlog.services.stream.entities.answers import EntityCommands
+from loomlog.services.stream.encryption.subject_keys import NewerInstallationKey
 from loomlog.services.stream.entities.replicas import Replicas
 
-log = logging.getLogger(__name__)
-
 SYNC_DEFAULT_MS = 30_000
-OPEN_RETRY_S = 1.0
+RETRY_SOON_S = 1
+"""Seconds after which a sender may try again what passes quickly."""
 RUN_REFUSALS: Mapping[str, tuple[int, str]] = {
     "unknown_user_tier": (400, "unknown_user_tier"),
     "token_limit_exceeded": (429, "token_limit_exceeded"),
@@ -139,45 +128,34 @@ class _Rejected(Exception):
         return self.reply.body.code if isinstance(self.reply.body, WebhookRefusal) else ""
 
 
-class Webhooks:
-    """The use cases. Those of operators and of CloudEvents raise Refused."""
+class WebhookReceiver:
+    """Takes requests. What is for operators, and CloudEvents, raise Refused and Unavailable."""
 
     def __init__(
         self,
+        context: FamilyContext,
         services: WebhookServices,
         ingress: IngressLog,
-        commands: EntityCommands,
-        sources: StreamSources,
+        rejections: RejectionLog,
         *,
-        replicas: Replicas,
-        channel_replicas: Replicas,
-        declarations: Declarations | None,
+        declarations: Declarations,
         channel_value_bytes: int,
-        secret: SecretKey | None,
-        secrets: SecretRegistry,
-        clock_ms: Callable[[], int],
-        new_token: Callable[[], str],
     ) -> None:
-        """`secret` None: bodies with credentials are refused."""
+        self._context = context
         self._services = services
         self._ingress = ingress
-        self.rejections = RejectionLog(commands, services.own, clock_ms=clock_ms, new_token=new_token)
-        self._secrets = secrets
-        self._commands = commands
-        self._sources = sources
-        self._replicas = replicas
-        self._channel_replicas = channel_replicas
+        self._rejections = rejections
+        self._replicas = context.parts.replicas
+        self._channel_replicas = context.parts.of(f"{CHANNEL_FAMILY}:").replicas
         self._declarations = declarations
         self._channel_value_bytes = channel_value_bytes
-        self._secret = secret
-        self._clock_ms = clock_ms
-        self._new_token = new_token
+        self._clock_ms = context.clock_ms
 
     # --- receiving ---------------------------------------------------------------------------------------------------
 
     async def find(self, address: str, name: str) -> AddressedWebhook | None:
-        """Return the webhook of an address; None also when webhooks are off. Raises Refused."""
-        return await run_refusing(self._services.find(address, name), unavailable_code="projection_unavailable")
+        """Return the webhook of an address; None also when webhooks are off. Raises Unavailable."""
+        return await self._services.find(address, name)
 
     async def receive(
         self, addressed: AddressedWebhook, address: str, headers: Mapping[str, str], body: bytes, *, sync: bool
@@ -215,7 +193,7 @@ class Webhooks:
     ) -> None:
         """Note a refused request under the id that it claims; nothing is recognised by that id."""
         claimed = delivery_id(addressed.webhook.auth, Covered(body=body), headers)
-        self.rejections.note(addressed, verdict, claimed, detail)
+        self._rejections.note(addressed, verdict, claimed, detail)
 
     def _check(self, addressed: AddressedWebhook, headers: Mapping[str, str], body: bytes) -> _Taken:
         """Return what a request brings. Raises _Rejected."""
@@ -225,7 +203,7 @@ class Webhooks:
             reply = _error(503, "unauthenticated_mode_disabled", message)
             raise _Rejected(verdicts.REJECTED_SIGNATURE, reply, message)
         try:
-            secrets = proof_secrets(self._secrets, addressed)
+            secrets = proof_secrets(self._services.options.secrets, addressed)
         except SecretRefused as error:
             reply = _error(503, "secret_unresolvable", str(error), secret_env=error.variable)
             raise _Rejected(verdicts.UNRESOLVABLE_SECRET, reply, str(error)) from error
@@ -255,11 +233,11 @@ class Webhooks:
         definition = taken.definition
         sealed = b""
         if taken.credentials:
-            if self._secret is None:
+            if self._ingress.secret is None:
                 message = "credentials of a body cannot be kept: the operator has set no LOOMLOG_SECRET_KEY"
                 raise _Rejected(verdicts.REJECTED_DELIVERY, _error(503, "credentials_off", message), message)
             raw = json.dumps(dict(taken.credentials)).encode()
-            sealed = self._secret.encrypt(raw, SEAL_PURPOSE, definition.tenant)
+            sealed = self._ingress.secret.encrypt(raw, SEAL_PURPOSE, definition.tenant)
         submitted = SubmitDelivery(
             envelope=self._envelope(definition.tenant, taken.input.user_id),
             name=definition.name,
@@ -272,29 +250,33 @@ class Webhooks:
         )
         try:
             return await self._with_content(submitted)
-        except Refused as refused:
-            reply = _error(503, "runtime_unavailable", refused.message, retry_after_s=RETRY_SOON_S)
-            raise _Rejected(verdicts.REJECTED_DELIVERY, reply, refused.message) from refused
+        except Unavailable as error:
+            reply = _error(503, "runtime_unavailable", str(error), retry_after_s=RETRY_SOON_S)
+            raise _Rejected(verdicts.REJECTED_DELIVERY, reply, str(error)) from error
 
     def _envelope(self, tenant: str, subject: str) -> CommandEnvelope:
         return CommandEnvelope(
-            command_id=hashed_token("webhook", self._new_token()),
+            command_id=hashed_token("webhook", self._ingress.new_token()),
             tenant=tenant,
             subject=subject,
             issued_at_ms=self._clock_ms(),
         )
 
     async def _with_content(self, submitted: SubmitDelivery) -> SubmitDelivery:
-        """Return a record with its body encrypted, and as a blob when it is long. Raises Refused."""
+        """Return a record with its body encrypted, and as a blob when it is long. Raises Unavailable."""
         envelope = submitted.envelope
-        encrypt = await self._sources.content.encryptor_for(envelope.tenant, envelope.subject)
-        text = submitted.body if encrypt is None else encrypt(submitted.body, True)
+        try:
+            text = await self._context.encrypt(submitted.body, envelope.tenant, envelope.subject, untrusted=True)
+        except NewerInstallationKey as error:
+            raise Unavailable(str(error), code="keys_unavailable") from error
+        except ConnectorError as error:
+            raise Unavailable(describe_unreachable("the log", error), code="log_unavailable") from error
         if len(raw := text.encode()) <= INLINE_BYTES:
             return replace(submitted, body=text)
         try:
-            return replace(submitted, body="", body_blob=await self._sources.blobs.put(raw))
+            return replace(submitted, body="", body_blob=await self._context.blobs.put(raw))
         except ConnectorError as error:
-            raise unavailable("blobs", error) from error
+            raise Unavailable(describe_unreachable("the blob store", error), code="blobs_unavailable") from error
 
     # --- the decision ------------------------------------------------------------------------------------------------
 
@@ -303,12 +285,12 @@ class Webhooks:
         block = definition.webhook
         if block.delivery == SPAWN:
             run_id = run_id_of(definition.aggregate, command_id)
-            return _Waiting(self._sources, [(self._replicas, definition.aggregate, command_id)], run_id)
+            expected = self._ingress.runs.expect(run_id)
+            return _Waiting([(self._replicas, definition.aggregate, command_id)], run_id, expected)
         answers = [(self._replicas, definition.aggregate, command_id + step) for step in ("", REFUSED_STEP)]
-        if self._declarations is not None:
-            queue = queue_of_message(self._declarations, definition.tenant, block.channel, user_id)
-            answers += [(self._channel_replicas, queue, command_id + PUBLISH_STEP)] if queue else []
-        return _Waiting(self._sources, answers)
+        queue = queue_of_message(self._declarations, definition.tenant, block.channel, user_id)
+        answers += [(self._channel_replicas, queue, command_id + PUBLISH_STEP)] if queue else []
+        return _Waiting(answers)
 
     async def _decided(self, taken: _Taken, waiting: "_Waiting") -> WebhookReply:
         """Return the answer, as far as it is known in time."""
@@ -359,10 +341,10 @@ class Webhooks:
             code=refused.code,
             message=refused.message,
         )
-        await self.rejections.tell(note)
+        await self._rejections.tell(note)
         known = RUN_REFUSALS.get(refused.code) or _lasting(refused.code, "invalid_run")
         status, code = known or (503, "runtime_unavailable")
-        message = await self._sources.content.decrypt(refused.message, definition.tenant)
+        message = await self._context.decrypt(refused.message, definition.tenant)
         return _error(
             status, code, f"{refused.code}: {message}", retry_after_s=RETRY_SOON_S if status in (429, 503) else 0
         )
@@ -370,19 +352,8 @@ class Webhooks:
     async def _ended(self, definition: WebhookDefinition, answer: WebhookAnswer, timeout_s: float) -> WebhookReply:
         """Return the answer with the end of the run, or 504."""
         run_id = str(answer.run_id)
-        outcome = SpawnOutcome(status="running", run_id=run_id, agent_id="a_" + run_id.removeprefix("r_"))
-        builder = OutcomeBuilder(outcome)
-        stream = resumed_stream(self._sources, run_id, scope=definition.tenant)
-        try:
-            async with asyncio.timeout(timeout_s):
-                while outcome.status == "running" and (chunks := await stream.next()) is not None:
-                    for chunk in chunks:
-                        builder.add_frame(chunk)
-        except (TimeoutError, Refused):
-            pass  # the answer says that the end is not known
-        finally:
-            stream.close()
-        if outcome.status == "running":
+        ended = await self._ingress.runs.end(definition.tenant, run_id, timeout_s)
+        if ended is None:
             unknown = WebhookRefusal(
                 error="sync_timeout",
                 code="sync_timeout",
@@ -391,15 +362,15 @@ class Webhooks:
                 run_id=run_id,
             )
             return WebhookReply(status=504, body=unknown)
-        ended = replace(
+        shown = replace(
             answer,
             pending=UNSET,
-            agent_id=outcome.agent_id,
-            status=outcome.status,
-            final_text=outcome.final_text,
-            result=UNSET if outcome.result is None else outcome.result,
+            agent_id=ended.agent_id,
+            status=ended.status,
+            final_text=ended.final_text,
+            result=UNSET if ended.result is None else ended.result,
         )
-        return WebhookReply(status=200, body=ended)
+        return WebhookReply(status=200, body=shown)
 
     # --- operators ---------------------------------------------------------------------------------------------------
 
@@ -430,21 +401,20 @@ class Webhooks:
 
     async def publish(self, caller: Caller, event: CloudEvent) -> "PublishedEvent":
         """Append an event of the caller's tenant; it is acknowledged when this returns. Raises Refused."""
-        require_scope(caller, RUNS_CREATE if event.webhook else CHANNEL_PUBLISH)
+        needed = RUNS_CREATE if event.webhook else CHANNEL_PUBLISH
+        if not has_scope(caller, needed):
+            raise Refused("insufficient_scope", f"this needs the scope {needed}", details={"scope": needed})
         addressed = await self.find(caller.tenant, event.webhook) if event.webhook else None
         definition = None if addressed is None else addressed.owned_by(caller.tenant)
         if event.webhook and definition is None:
             raise Refused("unknown_webhook", f"there is no webhook {event.webhook[:80]!r}")
-        if event.channel and self._declarations is not None:
+        if event.channel:
             declared = self._declarations.find(caller.tenant, event.channel)
             if declared is None:
                 raise Refused("channel_not_declared", f"there is no channel {event.channel[:80]!r}")
-            try:
-                for origin in (request_origin(is_admin=caller.is_admin), Origin.EVENT):
-                    require_publisher(declared, origin)
-                value_text(parse_body(event.text), self._channel_value_bytes)
-            except Refused as refused:
-                raise request_refusal(refused) from refused
+            for origin in (request_origin(is_admin=caller.is_admin), Origin.EVENT):
+                require_publisher(declared, origin)
+            value_text(parse_body(event.text), self._channel_value_bytes)
         submitted = await self._with_content(
             SubmitDelivery(
                 envelope=self._envelope(caller.tenant, caller.subject),
@@ -471,7 +441,7 @@ class Webhooks:
         waiting = None
         if definition is not None:
             expected = [(self._replicas, definition.aggregate, submitted.envelope.command_id)]
-            waiting = _Waiting(self._sources, expected)
+            waiting = _Waiting(expected)
         try:
             await self._ingress.append(caller.tenant, event.webhook or event.channel, submitted)
         except Refused:
@@ -520,17 +490,19 @@ class PublishedEvent:
                 raise Refused("rate_limited", event.detail, retry_after_s=event.retry_after_s)
             case DeliveryRejected() | CommandRefused():
                 detail = event.detail if isinstance(event, DeliveryRejected) else event.message
-                raise bad_request(f"the event: {detail}")
+                raise Refused("bad_request", f"the event: {detail}")
         return self._answer
 
 
 class _Waiting(AwaitedAnswers):
     """What a request waits for: answers of owners, and the beginning of a run. Close it after use."""
 
-    def __init__(self, sources: StreamSources, expected: Sequence[tuple[Replicas, str, str]], run_id: str = "") -> None:
+    def __init__(
+        self, expected: Sequence[tuple[Replicas, str, str]], run_id: str = "", run: ExpectedRun | None = None
+    ) -> None:
         super().__init__(expected)
         self.run_id = run_id
-        self._subscription = sources.hub.subscribe(run_id) if run_id else None
+        self._run = run
 
     async def message(self, deadline: float) -> MessagePublished | HookDispatched | None:
         """Return the event that published the message, or with which the webhook was told that it is refused; None when
@@ -551,21 +523,12 @@ class _Waiting(AwaitedAnswers):
 
     async def first_event(self, deadline: float) -> RunStarted | RunRefused | None:
         """Return the first event of the run; None when there is none in time."""
-        clock = asyncio.get_running_loop().time
-        while self._subscription is not None and (left := deadline - clock()) > 0:
-            items = await self._subscription.take(left)
-            for item in items:
-                if isinstance(item, EventItem):
-                    record = item.record
-                    return record if isinstance(record, RunStarted | RunRefused) else None
-            if self._subscription.close_reason:
-                break
-        return None
+        return None if self._run is None else await self._run.first_event(deadline)
 
     def close(self) -> None:
         super().close()
-        if self._subscription is not None:
-            self._subscription.close()
+        if self._run is not None:
+            self._run.close()
 
 
 def _lasting(refusal: str, code: str) -> tuple[int, str] | None:
@@ -588,27 +551,3 @@ def _rejected_body(error: BodyInvalid | MappingInvalid | Refused) -> _Rejected:
 def _error(status: int, code: str, detail: str = "", *, retry_after_s: int = 0, secret_env: str = "") -> WebhookReply:
     refusal = WebhookRefusal(error=code, code=code, detail=detail or UNSET, secret_env=secret_env or UNSET)
     return WebhookReply(status=status, body=refusal, retry_after_s=retry_after_s)
-
-
-async def append_delivery(publisher: CommandPublisher, tenant: str, name: str, submitted: SubmitDelivery) -> None:
-    """Append a delivery for a tenant and a name; it is acknowledged when this returns. Raises Refused."""
-    if not publisher.partitions:
-        text = f"{publisher.topic} is not open yet; try again in a moment"
-        raise Refused("starting", text, retry_after_s=RETRY_SOON_S)
-    await publisher.publish(f"{tenant}/{name}", submitted.envelope.command_id, submitted)
-
-
-async def run_until_cancelled(publisher: CommandPublisher, webhooks: Webhooks) -> None:
-    """Append deliveries and note rejections, until cancelled."""
-    is_logged = False
-    while not publisher.partitions:
-        try:
-            await publisher.open()
-        except ConnectorError as error:
-            if not is_logged:
-                log.warning("webhooks wait: %s", error)
-            is_logged = True
-            await asyncio.sleep(OPEN_RETRY_S)
-    async with asyncio.TaskGroup() as group:
-        group.create_task(publisher.run())
-        group.create_task(webhooks.rejections.run())
