@@ -539,7 +539,8 @@ async def test_a_stream_has_each_message_with_its_cursor(here: Served, process: 
     assert two.data["value"] == {"n": 2}
     assert not process.entities.cache._watches
     assert not process.streams._streams
-    # Nothing was taken, and a client that comes back goes on after what it has.
+    # Nothing was taken, and a client that comes back, to another process, goes on after what it has.
+    process.streams = here.world.layer.family_streams = FamilyStreams(keepalive_s=0.05)
     assert values(await subscribe(here)) == [{"n": 1}, {"n": 2}]
     assert one.id is not None
     again = Wire(here.app, "GET", f"{PLAZA}/stream?from_cursor=cur_0", caller=ACME).header("last-event-id", one.id)
