@@ -63,7 +63,6 @@ from loomlog.projections.tables import EVERY_TENANT
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.ids import fresh_token, partition_key
 from loomlog.services.application import limits
-from loomlog.services.application.acts import ActLog
 from loomlog.services.application.admin.entity_references import EntityContent
 from loomlog.services.application.admin.erasure import SubjectErasure
 from loomlog.services.application.admin.erasure_receipts import ErasureReceipts
@@ -118,12 +117,13 @@ from loomlog.services.core.families import Family
 from loomlog.services.core.mcp_logins import McpLogins
 from loomlog.services.families.installation import InstallationCommands
 from loomlog.services.families.opening import FamilyContext, open_families
+from loomlog.services.families.ports.acts import ActRecorder
 from loomlog.services.families.ports.approval_calls import ApprovalCalls
 from loomlog.services.families.ports.callers import CallerDirectory
 from loomlog.services.families.ports.change_feed import ChangeFeed
-from loomlog.services.families.ports.command_ids import CommandIds
 from loomlog.services.families.ports.content_erasure import counts_of_clients
 from loomlog.services.families.ports.credential_erasure import CredentialErasure
+from loomlog.services.families.ports.current_request import CurrentRequest
 from loomlog.services.families.ports.ingress import IngressLog
 from loomlog.services.families.ports.publishing import PublishRights
 from loomlog.services.families.ports.quotas import CallerQuotas
@@ -332,7 +332,6 @@ class Application:
             self.barrier.register(reads.topic, reads, partitions=reads.partitions)
         self._request_keys = request_keys
         self.entity_reads = entity_reads
-        self.acts = ActLog(entities.client.tell, clock_ms=clock_ms, new_token=new_token)
         absence = AbsenceCheck([parts.replicas for parts in entities.each])
         context = FamilyContext(
             parts=entities,
@@ -354,6 +353,7 @@ class Application:
         handlers, self._families = open_families(context, families)
         authenticator.directory = context.get(CallerDirectory)
         self.quotas = context.get(CallerQuotas)
+        self.acts = context.get(ActRecorder)
         self.limits = context.get(SpendingLimits)
         self.wide_pauses = context.get(StatedPauses)
         self.runnable_agents = context.get(RunnableAgents)
@@ -477,15 +477,16 @@ class Application:
             secret=secret,
             new_token=repeatable(new_token, "webhook"),
         )
-        command_ids = CommandIds(
-            of_step=lambda step: partial(_command_id, command_tokens(new_token, step)),
+        request = CurrentRequest(
+            command_ids=lambda step: partial(_command_id, command_tokens(new_token, step)),
             issued_at_ms=lambda: 0 if current_request.get().idempotency_key else self.clock_ms(),
+            origin=_request_origin,
         )
         users = UserSources(
             operations=product_operations, principal=self.authenticator.named, count_memory=self._count_memory
         )
         runs = RunSources(find=self.projection.run, ranges=ranges, events_topic=events_topic)
-        context.provide(ingress, command_ids, users, runs)
+        context.provide(ingress, request, users, runs)
         context.provide_as(RunReads, self.projection)
         context.provide_as(ApprovalCalls, RunApprovals(self))
         context.provide_as(RecordedSpending, self.usage)
@@ -562,7 +563,6 @@ class Application:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.publisher.run(), name="publisher")
                 group.create_task(self.hub.run(events, previews), name="hub")
-                group.create_task(self.acts.run(), name="acts")
                 group.create_task(publish_ingress(self.ingress_publisher), name="deliveries")
                 if self._event_webhooks is not None:
                     group.create_task(self._event_webhooks.run(), name="event webhooks")
@@ -576,6 +576,11 @@ class Application:
                 await opened.close()
             for parts in self.entity_parts.each:
                 parts.client.close()
+
+
+def _request_origin() -> tuple[str, str]:
+    request = current_request.get()
+    return request.transport, request.request_id
 
 
 def _command_id(draw: Callable[[], str]) -> str:

@@ -2,7 +2,7 @@
 
     access      the scopes of the declaration; a transport that reads a body asks before it does
     tenant      the caller's own, or the one that an administrator names
-    act         what operators and administrators change is recorded before and after (acts.py)
+    act         what operators and administrators change is recorded before and after (services/families/ports/acts.py)
     command id  of the request's key, the operation's family and the tenant: a repetition gives the same command again
     handler     found by the declaration; what it raises becomes a refusal with a code of the error table
     absence     what the handler does not find is looked for again at the end of the log (absence.py)
@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from loomlog.schemas.ids import hashed_token
-from loomlog.services.application.acts import Act, ActLog, act_target
 from loomlog.services.application.authentication import require_access
 from loomlog.services.application.errors import bad_request, run_refusing
 from loomlog.services.application.request_context import command_id, command_tokens, current_request
@@ -27,11 +26,15 @@ from loomlog.services.core.operation_input import parse_operation
 from loomlog.services.core.operation_requests import path_fields
 from loomlog.services.core.operations import Answer, AnyOperation, Call, Effect, Handlers, OperationCaller, Origin
 from loomlog.services.core.refusals import Refused, request_refusal
+from loomlog.services.families.ports.acts import Act, ActRecorder
 from loomlog.services.stream.entities.absence import AbsenceCheck
 
 FreshToken = Callable[[], str]
 TENANT = re.compile(r"[A-Za-z0-9_-]{1,64}\Z", re.ASCII)
 """As in the configuration. A slash in it would make the ids of two aggregates equal."""
+
+TARGET_FIELDS = ("name", "def_id", "id", "subject", "agent", "scope", "scope_id", "run_id", "tenant_id", "tenant")
+"""Fields that name what a request is about, when its path does not."""
 
 
 class Dispatch:
@@ -43,7 +46,7 @@ class Dispatch:
         *,
         clock_ms: Callable[[], int],
         new_token: FreshToken,
-        acts: ActLog | None = None,
+        acts: ActRecorder | None = None,
         absence: AbsenceCheck | None = None,
     ) -> None:
         """`new_token` gives the command ids of requests without a key. `acts` None: they are not recorded.
@@ -170,3 +173,9 @@ def resolve_tenant(caller: Caller, named: str) -> str:
     if not TENANT.match(named):
         raise bad_request("tenant: expected at most 64 letters, digits, _ and -")
     return named
+
+
+def act_target(fields: Mapping[str, Any], path_names: Mapping[str, str]) -> str:
+    """Return what a request is about: the fields of its path, or else those that usually name it."""
+    names = tuple(path_names.values()) or TARGET_FIELDS
+    return " ".join(str(fields[name]) for name in names if isinstance(fields.get(name), str | int) and fields[name])

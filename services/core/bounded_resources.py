@@ -192,7 +192,7 @@ RESOURCES: tuple[BoundedResource, ...] = (
     _row(
         "records of refused acts",
         "api",
-        "services/application/acts.py",
+        "services/families/act/recording.py",
         "200 commands, 10,000 kinds a minute",
         "beyond it refusals are answered and not recorded",
     ),

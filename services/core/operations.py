@@ -250,7 +250,7 @@ class Operation(Generic[InputT, OutputT]):
 
     @property
     def records_act(self) -> bool:
-        """Whether requests for it are acts (services/application/acts.py)."""
+        """Whether requests for it are acts (services/families/act/recording.py)."""
         if self.is_act is not None:
             return self.is_act
         return self.effect is not Effect.READ and not ADMINISTRATIVE.isdisjoint(self.access.scopes)

@@ -1,9 +1,10 @@
 """The family of acts: who did what, an aggregate each (decision 71).
 
     state.py, decide.py   the rules: begun once, ended once
+    recording.py          what the dispatch carries out is recorded
     api.py, handlers.py   the list of acts, and what reads it
 
-Before: services/application/acts.py records what the dispatch carries out. After: projections/acts.py.
+Before: services/application/dispatch.py. After: projections/acts.py.
 """
 
 from loomlog.schemas.generated.act_commands import BeginAct, EndAct, NoteRefusals

@@ -9,8 +9,8 @@ from msgspec import UNSET, Meta, UnsetType
 
 from loomlog.services.core.access.rules import requires
 from loomlog.services.core.access.scopes import TENANT
-from loomlog.services.core.acts import NAME_CHARACTERS_MAX
 from loomlog.services.core.operations import PRINTABLE, Effect, Http, Input, Operation, Output, Tag
+from loomlog.services.families.act.limits import NAME_CHARACTERS_MAX
 
 TAG = Tag(name="Acts", description="Who did what.")
 ACTS_DEFAULT, ACTS_MAX = 50, 500

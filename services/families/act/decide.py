@@ -3,7 +3,7 @@
 A repetition of a request whose process died finds its act begun, and ends it. One whose outcome was unknown is ended
 again by the attempt that learns it; an outcome that is known stays.
 
-Before: services/application/acts.py sends commands. After: state.py folds the events.
+Before: recording.py sends commands. After: state.py folds the events.
 """
 
 from collections.abc import Sequence
@@ -12,10 +12,10 @@ from typing import assert_never
 from loomlog.schemas.generated.act_commands import BeginAct, EndAct, NoteRefusals
 from loomlog.schemas.generated.act_events import ActBegun, ActEnded, ActRefused
 from loomlog.schemas.generated.entity_events import CommandRefused
-from loomlog.services.core.acts import NAME_CHARACTERS_MAX, UNKNOWN
 from loomlog.services.core.families import At, TimerFired
 from loomlog.services.families.act import limits
-from loomlog.services.families.act.state import FINAL, NEW, OUTCOMES, Act, ActEvent
+from loomlog.services.families.act.limits import NAME_CHARACTERS_MAX
+from loomlog.services.families.act.state import FINAL, NEW, OUTCOMES, UNKNOWN, Act, ActEvent
 
 ActCommand = BeginAct | EndAct | NoteRefusals
 

@@ -1,5 +1,7 @@
 """Bounds of acts."""
 
+NAME_CHARACTERS_MAX = 256
+"""Characters of the target, the caller and the other names of an act; what makes acts cuts longer ones."""
 TEXT_BYTES_MAX = 64 * 1024
 """Bytes of a JSON text of an act, encrypted or not: a token is a third longer than its text."""
 UNKNOWN_MS = 15 * 60_000

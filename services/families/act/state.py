@@ -10,13 +10,12 @@ from typing import assert_never
 
 from loomlog.schemas.generated.act_events import ActBegun, ActEnded, ActRefused
 from loomlog.schemas.records import Value, replace
-from loomlog.services.core.acts import DONE, REFUSED, UNKNOWN
 from loomlog.services.families.act import limits
 
 FAMILY_NAME = "act"
 VERSION = 1
 """Raise it whenever the same events give another state."""
-NEW, BEGUN = "", "begun"
+NEW, BEGUN, DONE, REFUSED, UNKNOWN = "", "begun", "done", "refused", "unknown"
 FINAL = (DONE, REFUSED)
 OUTCOMES = (DONE, REFUSED, UNKNOWN)
 

@@ -16,7 +16,7 @@ from loomlog.services.families.budget.spending_limits import BudgetLimits
 from loomlog.services.families.installation import InstallationCommands
 from loomlog.services.families.opening import FamilyContext, FamilyServices, RunningProcess
 from loomlog.services.families.ports.call_budgets import RunBudgets
-from loomlog.services.families.ports.command_ids import CommandIds
+from loomlog.services.families.ports.current_request import CurrentRequest
 from loomlog.services.families.ports.recorded_spending import RecordedSpending
 from loomlog.services.families.ports.spending_limits import SpendingLimits
 
@@ -39,7 +39,7 @@ def read_options(loaded: ProcessConfiguration) -> BudgetOptions:
 
 def open_family(context: FamilyContext) -> FamilyServices:
     """Open budgets."""
-    process, ids = context.find(RunningProcess), context.find(CommandIds)
+    process, request = context.find(RunningProcess), context.find(CurrentRequest)
 
     def new_id() -> str:
         return fresh_token(context.clock_ms(), os.urandom(TOKEN_BYTES))
@@ -47,7 +47,7 @@ def open_family(context: FamilyContext) -> FamilyServices:
     accounts = BudgetAccounts(
         context.parts,
         clock_ms=context.clock_ms,
-        fresh_token=new_id if ids is None else ids.of_step("budget"),
+        fresh_token=new_id if request is None else request.command_ids("budget"),
         name="api" if process is None else process.name,
     )
     context.provide(accounts)

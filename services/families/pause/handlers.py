@@ -29,7 +29,7 @@ from loomlog.services.families.operation import sanitize_reason
 from loomlog.services.families.pause import PAUSES, api
 from loomlog.services.families.pause.limits import WAIT_MS
 from loomlog.services.families.pause.state import PauseTable
-from loomlog.services.families.ports.command_ids import CommandIds
+from loomlog.services.families.ports.current_request import CurrentRequest
 from loomlog.services.families.ports.run_reads import RunReads
 
 STATUS_ROUTE = "GET /v1/_state"
@@ -59,11 +59,11 @@ class Pauses:
         self,
         runs: RunReads,
         commands: InstallationCommands,
-        ids: CommandIds,
+        request: CurrentRequest,
     ) -> None:
         self._runs = runs
         self._commands = commands
-        self._ids, self._new_id = ids, ids.of_step("installation")
+        self._request, self._new_id = request, request.command_ids("installation")
 
     def by_operation(self) -> Handlers:
         """Return the handlers by their operations."""
@@ -162,7 +162,7 @@ class Pauses:
             command_id=f"c_{self._new_id()}",
             tenant="",
             subject=caller.subject,
-            issued_at_ms=self._ids.issued_at_ms(),
+            issued_at_ms=self._request.issued_at_ms(),
         )
 
     async def _set(self, envelope: CommandEnvelope, target: PauseTarget, reason: str) -> str:

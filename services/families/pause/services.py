@@ -11,7 +11,7 @@ from loomlog.services.families.installation import InstallationCommands
 from loomlog.services.families.opening import FamilyContext, FamilyServices, OwnedPartitions, RunningProcess
 from loomlog.services.families.pause.handlers import Pauses
 from loomlog.services.families.pause.start_paused import StartPause
-from loomlog.services.families.ports.command_ids import CommandIds
+from loomlog.services.families.ports.current_request import CurrentRequest
 from loomlog.services.families.ports.run_reads import RunReads
 from loomlog.services.families.ports.wide_pauses import RunPauses, StatedPauses
 
@@ -32,7 +32,7 @@ def read_options(loaded: ProcessConfiguration) -> PauseOptions:
 def open_family(context: FamilyContext) -> FamilyServices:
     """Open pauses."""
     if (runs := context.find(RunReads)) is not None:
-        pauses = Pauses(runs, context.get(InstallationCommands), context.get(CommandIds))
+        pauses = Pauses(runs, context.get(InstallationCommands), context.get(CurrentRequest))
         context.provide_as(StatedPauses, pauses)
         return FamilyServices(handlers=pauses.by_operation(), admit_run=pauses.admit_run)
     if context.find(OwnedPartitions) is None:

@@ -8,13 +8,13 @@ import pytest_asyncio
 
 from loomlog.services.api.operation_routes import operation_routes
 from loomlog.services.api.routes import ROUTES
-from loomlog.services.application.acts import Act
-from loomlog.services.application.dispatch import Dispatch
+from loomlog.services.application.dispatch import Dispatch, act_target
 from loomlog.services.application.operations import product_operations
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN, RUNS_CREATE, TENANT
 from loomlog.services.core.operations import Answer, AnyOperation, Call, Change, Effect
 from loomlog.services.core.refusals import Refused
+from loomlog.services.families.ports.acts import Act
 from tests.services.api.serving import served
 from tests.services.application.world import NOW_MS, tokens
 from tests.services.operations.cases import CASES, OPERATIONS, Case, route_of
@@ -116,3 +116,18 @@ async def test_what_reads_or_is_of_members_is_no_act(installation: tuple[Here, R
     for case in [case for case in CASES if case.operation in OPERATIONS and not case.operation.records_act]:
         await case.send(here.client(*case.access.scopes))
     assert set(recorder.happened) == {"work"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "path_names", "target"),
+    [
+        ({"hook_id": "h_1", "name": "n"}, {"hook_id": "hook_id"}, "h_1"),
+        ({"name": "n", "version": 3}, {}, "n"),
+        ({"scope": "agent", "agent": "helper"}, {}, "helper agent"),
+        ({"name": {"a": 1}}, {}, ""),
+    ],
+)
+def test_the_target_is_what_the_path_names_or_else_the_usual_fields(
+    fields: dict[str, Any], path_names: dict[str, str], target: str
+) -> None:
+    assert act_target(fields, path_names) == target

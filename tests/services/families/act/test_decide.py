@@ -9,11 +9,10 @@ from loomlog.schemas.generated.act_commands import BeginAct, EndAct, NoteRefusal
 from loomlog.schemas.generated.act_events import ActBegun, ActEnded, ActRefused
 from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.generated.values import CommandEnvelope
-from loomlog.services.core.acts import DONE, NAME_CHARACTERS_MAX, REFUSED, UNKNOWN
 from loomlog.services.core.families import TIMER_FIRED, At
 from loomlog.services.families.act import FAMILY
-from loomlog.services.families.act.limits import TEXT_BYTES_MAX, UNKNOWN_MS
-from loomlog.services.families.act.state import Act
+from loomlog.services.families.act.limits import NAME_CHARACTERS_MAX, TEXT_BYTES_MAX, UNKNOWN_MS
+from loomlog.services.families.act.state import DONE, REFUSED, UNKNOWN, Act
 from tests.services.families.act.examples import WHO
 
 ENVELOPE = CommandEnvelope(command_id="c", tenant="acme")

@@ -8,18 +8,17 @@ import pytest
 
 from loomlog.connectors.errors import Transient
 from loomlog.schemas.generated.act_commands import BeginAct, EndAct, NoteRefusals
-from loomlog.services.application import acts as acts_module
-from loomlog.services.application.acts import (
+from loomlog.services.core.operations import Answer, Change
+from loomlog.services.core.refusals import Refused, Unavailable
+from loomlog.services.families.act import recording
+from loomlog.services.families.act.recording import (
     ITEMS_MAX,
     STRING_CHARACTERS_MAX,
     TEXT_BYTES_MAX,
-    Act,
     ActLog,
-    act_target,
     detail_text,
 )
-from loomlog.services.core.operations import Answer, Change
-from loomlog.services.core.refusals import Refused, Unavailable
+from loomlog.services.families.ports.acts import Act
 from tests.services.application.world import ACME, NOW_MS
 
 ACT = Act(act_id="one", operation="hook.register", caller=ACME, tenant="acme", target="mask", request={"name": "mask"})
@@ -31,8 +30,8 @@ class Log:
     def __init__(self) -> None:
         self.commands: list[Any] = []
         self.is_away = False
-        self.tokens = iter("abcdefgh")
-        self.acts = ActLog(self.send, clock_ms=lambda: NOW_MS, new_token=lambda: next(self.tokens))
+        tokens, origin = iter("abcdefgh"), ("http", "req_1")
+        self.acts = ActLog(self.send, lambda: origin, clock_ms=lambda: NOW_MS, new_token=lambda: next(tokens))
 
     async def send(self, command: Any) -> None:
         if self.is_away:
@@ -77,12 +76,12 @@ async def test_an_act_that_cannot_be_recorded_is_not_carried_out(log: Log) -> No
 
 
 async def test_a_log_that_hangs_refuses_the_act_in_time(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(acts_module, "SEND_WAIT_S", 0.01)
+    monkeypatch.setattr(recording, "SEND_WAIT_S", 0.01)
 
     async def hang(command: Any) -> None:
         await asyncio.Event().wait()
 
-    log.acts = ActLog(hang, clock_ms=lambda: NOW_MS, new_token=lambda: "t")
+    log.acts = ActLog(hang, lambda: ("http", "req_1"), clock_ms=lambda: NOW_MS, new_token=lambda: "t")
     with pytest.raises(Refused) as caught:
         await log.carry_out(Answer(value=None))
     assert caught.value.code == "audit_unavailable"
@@ -176,18 +175,3 @@ def test_a_detail_has_no_secret_and_an_end() -> None:
 
 def test_half_a_surrogate_pair_is_kept_as_json_can_say_it() -> None:
     assert detail_text("\ud800") == '"\\ud800"'
-
-
-@pytest.mark.parametrize(
-    ("fields", "path_names", "target"),
-    [
-        ({"hook_id": "h_1", "name": "n"}, {"hook_id": "hook_id"}, "h_1"),
-        ({"name": "n", "version": 3}, {}, "n"),
-        ({"scope": "agent", "agent": "helper"}, {}, "helper agent"),
-        ({"name": {"a": 1}}, {}, ""),
-    ],
-)
-def test_the_target_is_what_the_path_names_or_else_the_usual_fields(
-    fields: dict[str, Any], path_names: dict[str, str], target: str
-) -> None:
-    assert act_target(fields, path_names) == target

@@ -9,7 +9,8 @@ act begun and ends it. A process that dies in between leaves an act without an e
 after a while. Nothing waits for an owner: what the topic of commands has is carried out once there is one, and acts are
 possible while no runtime is there (decision 71).
 
-Before: dispatch.py, and services/api/app.py for routes that are no operations. After: services/families/act.
+Before: services/application/dispatch.py, and services/api/app.py for routes that are no operations. After: the owner of
+the act.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from hashlib import sha256
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -28,17 +29,17 @@ from loomlog.connectors.errors import ConnectorError
 from loomlog.schemas.generated.act_commands import BeginAct, EndAct, NoteRefusals
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.ids import hashed_token
-from loomlog.schemas.records import Value
-from loomlog.services.application.errors import RETRY_SOON_S
-from loomlog.services.application.request_context import current_request
 from loomlog.services.core.access.decide import Caller
-from loomlog.services.core.acts import DONE, NAME_CHARACTERS_MAX, REFUSED, UNKNOWN
 from loomlog.services.core.operations import Change
 from loomlog.services.core.refusals import Refused, Unavailable
+from loomlog.services.families.act.limits import NAME_CHARACTERS_MAX
+from loomlog.services.families.act.state import DONE, REFUSED, UNKNOWN
+from loomlog.services.families.ports.acts import Act, ResultT
 from loomlog.services.stream.entities.answers import CommandInvalid
 
 log = logging.getLogger(__name__)
 
+RETRY_SOON_S = 1
 SEND_WAIT_S = 5.0
 """Longest wait for the log to take a record."""
 MINUTE_S = 60.0
@@ -56,23 +57,8 @@ SECRET_NAMES = re.compile(r"(?i)secret|token|password|api_?key|credential|author
 NAMES_OF_SECRETS = re.compile(r"(?i)(_env|_names?|_ids?)\Z")
 """Ends of fields that say where a secret is, and not what it is."""
 MASKED = "[redacted]"
-TARGET_FIELDS = ("name", "def_id", "id", "subject", "agent", "scope", "scope_id", "run_id", "tenant_id", "tenant")
-"""Fields that name what a request is about, when its path does not."""
-ResultT = TypeVar("ResultT")
 Send = Callable[[Any], Awaitable[None]]
 """Appends a command of the family `act`; returns when it is in the log. Raises ConnectorError, CommandInvalid."""
-
-
-class Act(Value, frozen=True, kw_only=True):
-    """An act that is about to be carried out."""
-
-    act_id: str
-    operation: str
-    caller: Caller
-    tenant: str
-    target: str = ""
-    request: Any = None
-    """Fields of the request, JSON."""
 
 
 class _Refusals(Struct):
@@ -87,20 +73,27 @@ class _Refusals(Struct):
 
 
 class ActLog:
-    """Records acts; run `run` as a task."""
+    """Records acts (port ActRecorder); run `run` as a task."""
 
-    def __init__(self, send: Send, *, clock_ms: Callable[[], int], new_token: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        send: Send,
+        request_origin: Callable[[], tuple[str, str]],
+        *,
+        clock_ms: Callable[[], int],
+        new_token: Callable[[], str],
+    ) -> None:
+        """`request_origin` returns the transport and the id of the present request."""
         self.dropped = 0
         self._send_command = send
+        self._request_origin = request_origin
         self._clock_ms = clock_ms
         self._new_token = new_token
         self._refusals: dict[tuple[str, ...], _Refusals] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def carry_out(self, act: Act, work: Callable[[], Awaitable[ResultT]], change: Change) -> ResultT:
-        """Return the result of some work, recorded as an act; without a value in `change.after` that is what there is
-        now. Raises what the work raises, and Refused(audit_unavailable) when nothing was done.
-        """
+        """See the port."""
         await self._begin(act)
         try:
             result = await work()
@@ -120,7 +113,7 @@ class ActLog:
         return result
 
     async def _begin(self, act: Act) -> None:
-        request = current_request.get()
+        transport, request_id = self._request_origin()
         command = BeginAct(
             envelope=self._envelope(act, act.act_id),
             act_id=act.act_id,
@@ -128,8 +121,8 @@ class ActLog:
             who=_short(act.caller.subject),
             token=_short(act.caller.name),
             token_id=_short(act.caller.token_id),
-            transport=request.transport,
-            request_id=request.request_id,
+            transport=transport,
+            request_id=request_id,
             target=_short(act.target),
             at_ms=self._clock_ms(),
             request=detail_text(act.request),
@@ -182,13 +175,13 @@ class ActLog:
         if len(self._refusals) >= KINDS_MAX:
             self.dropped += 1
             return
-        request = current_request.get()
+        transport, request_id = self._request_origin()
         act = Act(act_id="", operation=operation, caller=caller, tenant=tenant, target=target)
         refusals = _Refusals(
             act=act,
             code=code,
-            transport=request.transport,
-            request_id=request.request_id,
+            transport=transport,
+            request_id=request_id,
             at_ms=self._clock_ms(),
         )
         self._refusals[key] = refusals
@@ -249,12 +242,6 @@ class ActLog:
 
 
 # --- what is kept of a request ---------------------------------------------------------------------------------------
-
-
-def act_target(fields: Mapping[str, Any], path_names: Mapping[str, str]) -> str:
-    """Return what a request is about: the fields of its path, or else those that usually name it."""
-    names = tuple(path_names.values()) or TARGET_FIELDS
-    return " ".join(str(fields[name]) for name in names if isinstance(fields.get(name), str | int) and fields[name])
 
 
 def detail_text(value: Any) -> str:
