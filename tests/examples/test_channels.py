@@ -1,36 +1,26 @@
 """docs/examples/channels as its users run it: two programs against a broker, with an owner of the queues behind it."""
 
-import asyncio
 import json
-import os
-import sys
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges, KafkaTail
+from loomlog.connectors.kafka import KafkaAppender
 from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.protocols import ProducerRecord
-from loomlog.redpanda.apply import apply
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.channel_commands import PublishMessage
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.services.families.channel import FAMILY
 from loomlog.services.runtime.clock import clock_ms
-from loomlog.services.stream.dead_letters import DeadLetters
-from loomlog.services.stream.entities.hosting import HostedEntities, build_entity_parts
 from loomlog.services.stream.family import Topics
-from loomlog.services.stream.host import Host
-from loomlog.services.stream.ownership.membership import FixedMembership
-from tests.examples.test_memory_service import NoRows
+from tests.examples.owned import owner, printed
 
 pytestmark = pytest.mark.integration
 
 FOLDER = Path(__file__).parents[2] / "docs" / "examples" / "channels"
-PROGRAM_S = 30.0
 QUEUE = ("--channel", "orders/new", "--scope", "user", "--scope-id", "ada", "--tenant", "acme")
 KEY = b"acme/orders%2Fnew/user/ada"
 
@@ -70,63 +60,14 @@ class Site:
         await self._appender.append(self.topics.commands, partition, [record])
 
     async def _program(self, name: str, *arguments: str) -> str:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, str(FOLDER / name), "--bootstrap", self.kafka, *arguments),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            # The program stands alone: it imports the client and nothing of this tree.
-            env={name: os.environ[name] for name in ("PATH", "PYTHONPATH")},
-            cwd=self.file.parent,
-        )
-        try:
-            async with asyncio.timeout(PROGRAM_S):
-                out, errors = await process.communicate()
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-        assert process.returncode == 0, errors.decode()
-        return out.decode()
+        out, _ = await printed(FOLDER / name, self.file.parent, "--bootstrap", self.kafka, *arguments)
+        return out
 
 
 @pytest.fixture
 async def site(kafka: str, topic_prefix: str, tmp_path: Path) -> AsyncIterator[Site]:
-    await apply(kafka, prefix=topic_prefix)
-    topics, options = Topics.of("channel", topic_prefix), KafkaOptions(bootstrap=kafka)
-    async with AsyncExitStack() as stack:
-        appender, ranges = KafkaAppender(options), KafkaRanges(options)
-        for client in (appender, ranges):
-            await client.start()
-            stack.push_async_callback(client.close)
-        partitions = await appender.partitions(topics.commands)
-        commands = KafkaTail(options, topics.commands, dict.fromkeys(range(partitions), 0))
-        await commands.start()
-        stack.push_async_callback(commands.close)
-        commands.pause(range(partitions))
-        codec, rows = local_codec(), NoRows()
-        parts = build_entity_parts(
-            (FAMILY,), codec, appender=appender, ranges=ranges, partitions=partitions, topics=topics, rows=rows
-        )
-        entities = HostedEntities(
-            parts,
-            codec,
-            appender=appender,
-            ranges=ranges,
-            commands=commands,
-            dead_letters=DeadLetters(codec, appender, topic=topics.dead_letters, service="test", clock_ms=clock_ms),
-            rows=rows,
-            run_topics=Topics.of("run", topic_prefix),
-            clock_ms=clock_ms,
-            name="channels",
-        )
-        host = Host(entities.topic_set, membership=FixedMembership(frozenset(range(partitions))))
-        entities.attach(host)
-        owning = asyncio.create_task(host.run())
-        try:
-            yield Site(kafka, topics, appender, tmp_path)
-        finally:
-            owning.cancel()
-            await asyncio.wait([owning])
+    async with owner(kafka, topic_prefix, "channel", FAMILY) as (topics, appender):
+        yield Site(kafka, topics, appender, tmp_path)
 
 
 async def test_messages_are_published_once_and_consumed_once(site: Site) -> None:

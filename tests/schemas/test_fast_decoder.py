@@ -16,7 +16,7 @@ QUICK = local_codec()
 SLOW = Codec()
 SLOW._fast_decoders = {}
 """Has fastavro decode everything."""
-SETTINGS = settings(max_examples=60, deadline=None)
+SETTINGS = settings(max_examples=30, deadline=None)
 
 
 @pytest.mark.parametrize("name", sorted(CLASSES))
@@ -41,7 +41,7 @@ def test_an_event_is_what_fastavro_reads(record: type[Any], data: st.DataObject)
     assert (decoded_record, hash(decoded_record.envelope)) == (SLOW.decode(value), hash(SLOW.decode(value).envelope))
 
 
-@settings(max_examples=3_000, deadline=None)
+@settings(max_examples=1_000, deadline=None)
 @given(value=mutated())
 def test_what_is_damaged_is_refused_or_read_as_fastavro_does(value: bytes) -> None:
     quick = QUICK.decode_fast(value)

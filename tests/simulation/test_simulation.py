@@ -1,4 +1,4 @@
-"""Seeds: a thousand break nothing, each replays exactly, and what is broken is told shortly."""
+"""Seeds: hundreds break nothing, each replays exactly, and what is broken is told shortly."""
 
 import os
 import subprocess
@@ -6,13 +6,11 @@ import sys
 from itertools import islice
 from pathlib import Path
 
-import pytest
-
 from tests.simulation.main import run_seeds, story
 from tests.simulation.mutations import MUTATIONS
 from tests.simulation.workers import first_of_many
 
-SEEDS = 1_000
+SEEDS = 500
 JOBS = 2
 ROOT = Path(__file__).parents[2]
 REPLAYED = range(8)
@@ -22,7 +20,7 @@ REQUIRED_FAULTS = (
 )
 
 
-def test_a_thousand_seeds_break_nothing() -> None:
+def test_hundreds_of_seeds_break_nothing() -> None:
     failure = first_of_many(0, SEEDS, JOBS)
     assert failure is None, "\n".join(story(failure)) if failure else ""
 
@@ -34,9 +32,8 @@ def test_every_kind_of_fault_happens_and_the_load_is_worth_it() -> None:
     assert sum(outcome.events for outcome in outcomes) > 15 * len(outcomes)
 
 
-@pytest.mark.parametrize("name", ["offset_comparison", "silent_flusher"])
-def test_a_story_is_short_and_ends_with_what_is_broken(name: str) -> None:
-    with MUTATIONS[name]():
+def test_a_story_is_short_and_ends_with_what_is_broken() -> None:
+    with MUTATIONS["silent_flusher"]():
         failed = (outcome for outcome in run_seeds(range(200)) if outcome.violation is not None)
         stories = [story(outcome) for outcome in islice(failed, 3)]
     assert all(lines[-1].startswith("BROKEN") for lines in stories)

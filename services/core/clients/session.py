@@ -28,7 +28,7 @@ from loomlog.services.core.clients import limits
 SUBPROTOCOL = "loomcycle.client-tools.v1"
 UNKNOWN, NOT_BEGUN = "unknown", "not_begun"
 """Values of RemoteToolResult.outcome."""
-GOING_AWAY, POLICY_VIOLATION, TRY_AGAIN_LATER = 1001, 1008, 1013
+POLICY_VIOLATION, TRY_AGAIN_LATER = 1008, 1013
 """Close codes of RFC 6455."""
 NAME = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 DEFAULT_SCHEMA = '{"type":"object"}'

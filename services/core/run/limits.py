@@ -75,12 +75,6 @@ report; then the run ends the call itself. A queue whose owner is lost has the n
 """
 LEASES_KEPT = 200
 """Leases that a run remembers: a queue asks again every 30 s until it knows, and few calls fit into that time."""
-MAX_PENDING_QUESTIONS = 10
-"""Questions of one run that may be open at once by default: as many as a person can overview."""
-QUESTION_TIMEOUT_MS = 3_600_000
-"""Default time limit of a question."""
-QUESTION_TIMEOUT_MAX_MS = 24 * 3_600_000
-"""Longest time limit of a question: a day; a run that needs longer can be parked."""
 QUESTION_CHARACTERS_MAX = 8_000
 """Characters of a question or a notice; a person has to read it."""
 CONTEXT_CHARACTERS_MAX = 32_000

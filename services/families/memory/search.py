@@ -148,10 +148,6 @@ class MemorySearcher:
         """
         return await _translated(self._search(scope, request, positions))
 
-    async def embed_state(self, scope: Scope, key: str, revision: int) -> str:
-        """Return `embedded`, `pending`, `failed` or `none` (VectorStore.state)."""
-        return await _translated(self._state(scope, key, revision))
-
     async def wait_embedded(self, scope: Scope, key: str, revision: int, position: str) -> tuple[bool, str]:
         """Return whether an entry has its vector, after at most WAIT_S, and a warning without one: the write itself has
         succeeded.

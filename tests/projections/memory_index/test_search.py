@@ -299,7 +299,6 @@ async def test_a_write_waits_for_its_vector(world, make, monkeypatch):
     await asyncio.sleep(0.05)
     await world.embed(STUB)
     assert await waiting == (True, "")
-    assert await searcher.embed_state(ANN, "a", 1) == "embedded"
 
 
 # --- administration ----------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import pytest_asyncio
 from tests.services.api.serving import Served, Wire, frames_of, served
 from tests.services.application.log.memory_access import memory_access
 from tests.services.application.log.test_audits import SlowLog, log_with_signatures
-from tests.services.application.world import ACME, until
+from tests.services.application.world import until
 from tests.services.core.audit.written import KEY, PARTITION, TOPIC
 
 VERIFY = "/v1/_audit/verify"
@@ -69,9 +69,3 @@ async def test_a_client_that_leaves_ends_its_verification_and_makes_room(tmp_pat
         log.released.set()
         assert frames_of((await made.client().post(VERIFY)).text)[-1].event == "result"
         assert made.service.shares.open_streams == 0
-
-
-async def test_verification_is_for_administrators(here: Served) -> None:
-    client = here.client(ACME)
-    for answer in (await client.post(VERIFY), await client.get("/v1/_audit/checkpoints")):
-        assert (answer.status_code, answer.json()["code"]) == (403, "insufficient_scope")

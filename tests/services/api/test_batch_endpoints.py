@@ -9,10 +9,9 @@ import pytest_asyncio
 
 from loomlog.schemas.generated.run_events import ModelCallRequested, RunStarted
 from loomlog.schemas.generated.values import AgentDefinition, ParentCall, RunOptions
-from loomlog.services.application import limits
 from loomlog.services.core.run.state import Refused
 from tests.services.api.serving import Served, served
-from tests.services.application.world import ACME, GLOBEX, READER
+from tests.services.application.world import ACME, GLOBEX
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -115,26 +114,6 @@ async def test_another_batch_under_the_same_key_is_refused_and_nothing_of_it_sta
     again = await post(first)
     assert [one["run_id"] for one in again.json()["results"]] == [one["run_id"] for one in begun.json()["results"]]
     assert {run for run, state in here.world.states.items() if not isinstance(state, Refused)} <= known
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        {"spawns": []},
-        {"spawns": [{"agent": "soaker", "prompt": "x"}] * (limits.BATCH_SPAWNS_MAX + 1)},
-        {"spawns": [{"agent": "soaker", "prompt": "x"}], "mode": "someday"},
-        {"spawns": [{"agent": "soaker", "prompt": "x"}], "timeout_ms": 0},
-        {},
-    ],
-)
-async def test_a_batch_that_makes_no_sense_is_refused(here: Served, body: Any) -> None:
-    assert (await here.client(ACME).post("/v1/runs:batch", json=body)).status_code == 400
-
-
-async def test_a_batch_needs_the_right_and_json(here: Served) -> None:
-    await batch(here, "soaker", caller=READER, status=403)
-    plain = {"Content-Type": "text/plain"}
-    assert (await here.client(ACME).post("/v1/runs:batch", content=b"x", headers=plain)).status_code == 415
 
 
 def resident(here: Served) -> str:

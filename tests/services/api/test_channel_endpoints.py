@@ -1,6 +1,5 @@
 """Channels over HTTP: declarations, messages, waiting, streams, who may do what, and what is refused."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -20,7 +19,7 @@ from loomlog.services.families.channel.operations import ChannelLimits, ChannelO
 from loomlog.services.families.channel.store import ChannelStore
 from loomlog.services.families.channel.stream import ChannelStreams
 from tests.services.api.serving import Served, Wire, frames_of, served
-from tests.services.application.world import ACME, ADMIN_CALLER, GLOBEX, IVY, READER
+from tests.services.application.world import ACME, ADMIN_CALLER, GLOBEX, IVY
 from tests.services.entities import NOW_MS, UNANSWERED
 from tests.services.families.channel.declared_channels import DeclaredChannels
 from tests.services.families.channel.heard_entities import HeardEntities
@@ -180,12 +179,6 @@ async def test_a_declaration_that_cannot_be_is_refused(
     assert await refused(here, method, path, body) == expected
 
 
-async def test_a_taken_name_is_refused_and_a_repeated_request_is_not(here: Served) -> None:
-    first = await send(here, "POST", CHANNELS, {"name": "mine"}, status=201, key="k")
-    assert await send(here, "POST", CHANNELS, {"name": "mine"}, status=201, key="k") == first
-    assert await refused(here, "POST", CHANNELS, {"name": "mine"}) == (409, "channel_name_in_use")
-
-
 # --- messages --------------------------------------------------------------------------------------------------------
 
 
@@ -240,22 +233,6 @@ async def test_a_body_is_optional_for_subscribe(here: Served) -> None:
     assert (answer.status_code, values(answer.json())) == (200, [1])
 
 
-async def test_a_repeated_subscribe_gives_the_same_batch(here: Served) -> None:
-    for n in range(4):
-        await publish(here, n)
-    for _ in range(2):
-        batch = await send(here, "POST", f"{PLAZA}/subscribe", {"max_messages": 2}, key="k")
-        assert values(batch) == [0, 1]
-    assert values(await subscribe(here)) == [2, 3]
-
-
-async def test_a_repeated_publish_publishes_once(here: Served) -> None:
-    body = {"payload": 1}
-    first = await send(here, "POST", f"{PLAZA}/publish", body, key="k")
-    assert await send(here, "POST", f"{PLAZA}/publish", body, key="k") == first
-    assert values(await send(here, "GET", f"{PLAZA}/peek")) == [1]
-
-
 async def test_a_name_with_a_slash_is_escaped_or_not(here: Served) -> None:
     await publish(here, "x", RESEARCH)
     assert values(await subscribe(here, f"{CHANNELS}/research/c1")) == ["x"]
@@ -263,103 +240,24 @@ async def test_a_name_with_a_slash_is_escaped_or_not(here: Served) -> None:
     assert values(await send(here, "GET", f"{RESEARCH}/peek", caller=GLOBEX)) == []
 
 
-async def test_a_cursor_moves_forward_only(here: Served) -> None:
-    await publish(here, 1)
-    old = (await subscribe(here))["next_cursor"]
-    await publish(here, 2)
-    new = (await send(here, "GET", f"{PLAZA}/peek"))["messages"][-1]["id"]
-    batch = await subscribe(here)
-    assert batch["messages"][0]["id"] == new
-    assert await send(here, "POST", f"{PLAZA}/ack", {"cursor": batch["next_cursor"]}) == {"ok": True}
-    assert await refused(here, "POST", f"{PLAZA}/ack", {"cursor": old}) == (409, "channel_cursor_regression")
-
-
-async def test_readers_with_a_name_of_their_own_see_all(here: Served) -> None:
-    await publish(here, 1)
-    assert values(await subscribe(here)) == [1]
-    assert values(await subscribe(here, reader="auditor")) == [1]
-    assert values(await subscribe(here, reader="auditor")) == []
-
-
-async def test_a_wait_that_is_cut_says_so_and_ends_without_messages(here: Served) -> None:
-    batch = await subscribe(here, wait_ms=60_000)
-    assert (values(batch), batch["wait_capped_ms"]) == ([], WAIT_CAP_MS)
-
-
-async def test_subscribe_waits_for_a_message(here: Served, process: Process) -> None:
-    waiting = asyncio.create_task(subscribe(here, wait_ms=WAIT_CAP_MS))
-    while not process.entities.cache._watches:
-        await asyncio.sleep(0)
-    await publish(here, "late")
-    assert values(await waiting) == ["late"]
-
-
-async def test_purge_empties_all_queues_of_a_channel(here: Served) -> None:
-    for user in ("ann", "bob"):
-        await publish(here, 1, f"{CHANNELS}/inbox", scope_id=user)
-    assert await send(here, "POST", f"{CHANNELS}/inbox/purge") == {"name": "inbox", "purged": 2}
-    assert values(await send(here, "GET", f"{CHANNELS}/inbox/peek?scope_id=ann")) == []
-
-
 @pytest.mark.parametrize(
     ("path", "body", "expected"),
     [
         ("none/publish", {"payload": 1}, (404, "channel_not_declared")),
-        ("none/subscribe", {}, (404, "channel_not_declared")),
-        ("none/ack", {"cursor": "cur_0"}, (404, "channel_not_declared")),
-        ("plaza/publish", {}, (400, "invalid_request")),
-        ("plaza/publish", {"payload": None}, (400, "invalid_request")),
         ("plaza/publish", {"payload": 1, "value": 2}, (400, "invalid_request")),
         ("plaza/publish", {"payload": "x" * 70_000}, (413, "payload_too_large")),
-        ("plaza/publish", {"payload": 1, "deliver_at": "tomorrow"}, (400, "invalid_request")),
         ("plaza/publish", {"payload": 1, "deliver_at": "9999-01-01T00:00:00Z"}, (400, "invalid_request")),
-        ("plaza/subscribe", {"max_messages": 101}, (400, "invalid_request")),
         ("plaza/ack", {"cursor": "garbage"}, (400, "invalid_request")),
-        ("plaza/ack", {}, (400, "invalid_request")),
         ("inbox/publish", {"payload": 1}, (400, "channel_scope_invalid")),
-        ("_await", {"channels": ["plaza"], "scope": "global", "mode": "sometimes"}, (400, "invalid_request")),
         ("_await", {"channels": ["plaza"], "scope": "user"}, (400, "channel_scope_invalid")),
         ("_await", {"channels": ["plaza"], "scope": "run"}, (400, "channel_scope_invalid")),
         ("_await", {"channels": ["none"]}, (404, "channel_not_declared")),
-        ("_await", {"channels": ["plaza"], "n": "two"}, (400, "invalid_request")),
-        ("_await", {"channels": ["plaza"], "mode": None}, (400, "invalid_request")),
-        ("_await", {"channels": ["plaza"], "scope_id": []}, (400, "channel_scope_invalid")),
-        ("_broadcast", {"channels": ["plaza"], "payload": 1, "deliver_at": {}}, (400, "invalid_request")),
-        ("_broadcast", {"channels": ["plaza"], "payload": 1, "scope_id": 0}, (400, "channel_scope_invalid")),
         ("plaza/publish", {"payload": 1, "scope_id": None}, (400, "channel_scope_invalid")),
         ("_broadcast", {"channels": ["plaza", "none"], "payload": 1}, (404, "channel_not_declared")),
-        ("_broadcast", {"channels": [f"c{n}" for n in range(33)], "payload": 1}, (400, "invalid_request")),
     ],
 )
 async def test_a_wrong_request_is_refused(here: Served, path: str, body: Any, expected: tuple[int, str]) -> None:
     assert await refused(here, "POST", f"{CHANNELS}/{path}", body) == expected
-
-
-async def test_a_malformed_cursor_is_named(here: Served) -> None:
-    answer = await here.client(ACME).post(f"{PLAZA}/ack", json={"cursor": "garbage"})
-    assert "garbage" in answer.json()["error"]
-    await publish(here, 1, RESEARCH)
-    cursor = (await subscribe(here, RESEARCH))["next_cursor"]
-    answer = await here.client(ACME).get(f"{PLAZA}/peek", params={"from_cursor": cursor})
-    assert refusal(answer) == (400, "invalid_request")
-    assert "another queue" in answer.json()["error"]
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        '{"payload": 1',
-        "",
-        '{"payload": NaN}',
-        '{"payload": 1, "payload": 2}',
-        '{"payload": {"a": 1, "a": 1}}',
-        "[" * 900,
-    ],
-)
-async def test_a_body_that_is_no_clear_json_is_refused(here: Served, body: str) -> None:
-    headers = {"content-type": "application/json"}
-    answer = await here.client(ACME).post(f"{PLAZA}/publish", content=body, headers=headers)
-    assert refusal(answer) == (400, "invalid_body")
 
 
 async def test_broadcast_reaches_every_channel_or_none(here: Served, process: Process) -> None:
@@ -460,17 +358,6 @@ async def test_the_channels_of_another_user_do_not_exist(here: Served) -> None:
     )
 
 
-async def test_scopes_of_access_are_asked_for(here: Served) -> None:
-    assert await refused(here, "POST", f"{inbox('rob')}/publish", {"payload": 1}, READER) == (403, "insufficient_scope")
-    assert await refused(here, "GET", f"{inbox('rob')}/peek", caller=READER) == (403, "insufficient_scope")
-    for method, path in (("GET", CHANNELS), ("POST", f"{PLAZA}/publish"), ("GET", f"{PLAZA}/stream")):
-        assert await refused(here, method, path, {"payload": 1} if method == "POST" else None, IVY) == (
-            403,
-            "insufficient_scope",
-        )
-    assert await refused(here, "GET", f"{CHANNELS}?tenant=globex") == (403, "insufficient_scope")
-
-
 async def test_only_administrators_publish_to_the_channels_of_the_system(here: Served, process: Process) -> None:
     state = f"{CHANNELS}/_system%2Fruntime-state"
     assert await refused(here, "POST", f"{state}/publish", {"payload": 1}) == (403, "insufficient_scope")
@@ -539,7 +426,8 @@ async def test_a_stream_has_each_message_with_its_cursor(here: Served, process: 
     assert two.data["value"] == {"n": 2}
     assert not process.entities.cache._watches
     assert not process.streams._streams
-    # Nothing was taken, and a client that comes back goes on after what it has.
+    # Nothing was taken, and a client that comes back, to another process, goes on after what it has.
+    process.streams = here.world.layer.family_streams = FamilyStreams(keepalive_s=0.05)
     assert values(await subscribe(here)) == [{"n": 1}, {"n": 2}]
     assert one.id is not None
     again = Wire(here.app, "GET", f"{PLAZA}/stream?from_cursor=cur_0", caller=ACME).header("last-event-id", one.id)

@@ -16,7 +16,6 @@ from loomlog.services.stream.entities.reads import PositionNotRead
 from tests.services.api.serving import Served, served
 from tests.services.application.owner import NOW_MS
 from tests.services.application.world import ACME, ADMIN_CALLER, GLOBEX, IVY, READER
-from tests.services.entities import UNANSWERED
 from tests.services.log_entities import LogEntities
 
 PATH = "/v1/_definitions"
@@ -152,11 +151,6 @@ async def test_lists_are_filtered(here: Served, query: str, names: list[str]) ->
     await create(here, "retiring", "y")
     await operate(here, "retire", def_id=first["def_id"], retired=True)
     assert [row["name"] for row in (await get(here, f"?{query}"))["definitions"]] == names
-
-
-@pytest.mark.parametrize("query", ["kind=agnet", "active=maybe", "limit=0", "colour=red"])
-async def test_an_unknown_filter_is_refused(here: Served, query: str) -> None:
-    assert (await get(here, f"?{query}", status=400))["code"] == "bad_request"
 
 
 # --- single versions -------------------------------------------------------------------------------------------------
@@ -343,11 +337,6 @@ async def test_a_batch_that_cannot_be_is_refused(here: Served, body: Any, reason
     assert text in answer.json()["error"]
 
 
-async def test_without_an_owner_a_batch_is_pending(here: Served, entities: LogEntities) -> None:
-    entities.error = UNANSWERED
-    assert refusal(await apply(here, change("a", "x")))[:2] == (503, "definition_pending")
-
-
 # --- the past --------------------------------------------------------------------------------------------------------
 
 
@@ -491,15 +480,3 @@ async def test_blame_is_for_those_who_see_the_run(here: Served) -> None:
     run_id = await run_of(here)
     assert (await blame(here, run_id, GLOBEX, 404))["code"] == "not_found"
     assert (await blame(here, run_id, IVY, 404))["code"] == "not_found"
-
-
-async def test_two_tenants_have_definitions_of_one_name(here: Served) -> None:
-    ours = await create(here, "triage", "Sort the letters.", promote=True)
-    theirs = await create(here, "triage", "Sort the parcels.", caller=GLOBEX, promote=True)
-    for caller, own, other in ((ACME, ours, theirs), (GLOBEX, theirs, ours)):
-        assert (await get(here, f"/{own['def_id']}", caller))["name"] == "triage"
-        await get(here, f"/{other['def_id']}", caller, status=404)
-    await operate(here, "retire", def_id=ours["def_id"], retired=True)
-    for caller, active in ((ACME, None), (GLOBEX, theirs["def_id"])):
-        rows = (await here.client(caller).get("/v1/_agentdef/names")).json()["names"]
-        assert [row.get("active_def_id") for row in rows if row["name"] == "triage"] == [active]

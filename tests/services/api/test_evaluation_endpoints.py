@@ -8,8 +8,8 @@ import pytest_asyncio
 from loomlog.services.families.definition import FAMILY
 from loomlog.services.families.definition.services import DefinitionOptions
 from tests.services.api.serving import Served, served
-from tests.services.application.world import ACME, GLOBEX
-from tests.services.entities import UNANSWERED, MemoryEntities
+from tests.services.application.world import ACME
+from tests.services.entities import MemoryEntities
 
 PATH = "/v1/_evaluation"
 
@@ -47,15 +47,6 @@ async def test_a_run_is_judged_and_the_judgement_is_read(here: Served) -> None:
     assert sums.json()["count"] == 1
 
 
-async def test_the_same_idempotency_key_is_the_same_judgement(here: Served) -> None:
-    body = {"op": "submit", "run_id": await finished(here), "score": 1}
-    ids = [
-        (await here.client(ACME).post(PATH, json=body, headers={"Idempotency-Key": key})).json()["eval_id"]
-        for key in ("k", "k", "l")
-    ]
-    assert ids[0] == ids[1] != ids[2]
-
-
 async def test_a_refusal_names_the_tool_and_the_reason(here: Served) -> None:
     answer = await here.client(ACME).post(PATH, json={"op": "submit", "run_id": "none", "score": 1})
     assert answer.status_code == 422
@@ -63,20 +54,3 @@ async def test_a_refusal_names_the_tool_and_the_reason(here: Served) -> None:
     assert (refusal["code"], refusal["tool"], refusal["reason"]) == ("tool_refused", "Evaluation", "unknown_run")
     answer = await here.client(ACME).post(PATH, json={"op": "judge"})
     assert answer.json()["reason"] == "unknown_op"
-
-
-async def test_a_run_of_another_tenant_is_unknown_and_an_administrator_names_the_tenant(
-    here: Served,
-) -> None:
-    body = {"op": "submit", "run_id": await finished(here), "score": 1}
-    assert (await here.client(GLOBEX).post(PATH, json=body)).json()["reason"] == "unknown_run"
-    assert (await here.client(GLOBEX).post(f"{PATH}?tenant=acme", json=body)).json()["code"] == "insufficient_scope"
-    assert (await here.client().post(PATH, json=body)).json()["reason"] == "unknown_run"
-    assert (await here.client().post(f"{PATH}?tenant=acme", json=body)).status_code == 200
-
-
-async def test_without_an_owner_it_is_pending(here: Served, entities: MemoryEntities) -> None:
-    run_id = await finished(here)
-    entities.error = UNANSWERED
-    answer = await here.client(ACME).post(PATH, json={"op": "submit", "run_id": run_id, "score": 1})
-    assert (answer.status_code, answer.json()["code"]) == (503, "definition_pending")

@@ -5,7 +5,6 @@ import pytest
 import pytest_asyncio
 
 from tests.services.api.serving import Served, served
-from tests.services.application.world import ACME, GLOBEX, IVY
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -42,15 +41,6 @@ async def test_lists_page_and_narrow(here: Served) -> None:
     assert len(page["events"]) + len(rest["events"]) == 3
     assert (await client.get("/v1/events?from=2100-01-01T00:00:00Z")).json()["events"] == []
     assert len((await client.get("/v1/events?partition=0&from=0&to=1")).json()["events"]) == 1
-
-
-async def test_others_see_nothing_of_it(here: Served) -> None:
-    run = await here.run(caller=ACME)
-    run_id = run[1].data["run_id"]
-    for stranger in (GLOBEX, IVY):
-        assert (await here.client(stranger).get("/v1/events", params={"run_id": run_id})).status_code == 404
-    assert (await here.client(GLOBEX).get("/v1/events")).json()["events"] == []
-    assert len((await here.client(ACME).get("/v1/events")).json()["events"]) == 4
 
 
 @pytest.mark.parametrize(

@@ -87,49 +87,6 @@ async def test_the_subject_is_named_after_the_token_where_nobody_names_it(here: 
     assert (await made_token(here))["subject"] == "tok-ci"
 
 
-@pytest.mark.parametrize("caller", [ACME, READER, IVY])
-async def test_only_administrators_make_tokens(here: Served, caller: Caller) -> None:
-    answer = await on_tokens(here, caller=caller, **CREATE)
-    assert answer.status_code == 403
-    assert f'scope="{ADMIN}"' in answer.headers["www-authenticate"]
-
-
-@pytest.mark.parametrize(
-    ("body", "reason"),
-    [
-        ({"tenant_id": None}, "bad_request"),
-        ({"scopes": None}, "bad_request"),
-        ({"scopes": []}, "bad_request"),
-        ({"scopes": ["everything"]}, "invalid_scope"),
-        ({"tenant_id": "a/b"}, "bad_request"),
-        ({"name": "x" * 65}, "bad_request"),
-        ({"import_token": "short"}, "bad_request"),
-        ({"expires_at": "2001-01-01"}, "bad_request"),
-        ({"expires_at": "tomorrow"}, "bad_request"),
-    ],
-)
-async def test_what_is_no_token_is_refused_as_by_a_tool(here: Served, body: dict[str, Any], reason: str) -> None:
-    fields = {name: value for name, value in {**CREATE, **body}.items() if value is not None}
-    answer = await on_tokens(here, **fields)
-    assert (answer.status_code, answer.json()["code"], answer.json()["reason"]) == (422, "tool_refused", reason)
-    assert answer.json()["tool"] == "OperatorTokenDef"
-    assert (await here.client().get(f"{TOKENS}/names")).json()["names"] == []
-
-
-async def test_an_unknown_op_and_unknown_tokens_are_tool_refusals(here: Served) -> None:
-    for body in ({"op": "burn"}, {"op": "get", "def_id": "tok_x"}, {"op": "retire", "name": "none"}, {"op": "rotate"}):
-        answer = await on_tokens(here, **body)
-        assert (answer.status_code, answer.json()["code"]) == (422, "tool_refused"), body
-
-
-async def test_a_name_that_lives_is_refused_also_for_administrators(here: Served) -> None:
-    await made_token(here)
-    for scopes in ([RUNS_READ], [ADMIN]):
-        answer = await on_tokens(here, **{**CREATE, "scopes": scopes})
-        assert (answer.status_code, answer.json()["reason"]) == (422, "name_taken")
-    assert (await made_token(here, tenant_id="globex"))["tenant_id"] == "globex"
-
-
 async def test_two_mints_of_one_name_at_once_make_one_token(here: Served) -> None:
     answers = await asyncio.gather(*(on_tokens(here, **CREATE) for _ in range(4)))
     assert sorted(one.status_code for one in answers) == [200, 422, 422, 422]
@@ -175,13 +132,6 @@ async def test_unknown_expired_and_retired_tokens_are_one_refusal(here: Served) 
     bodies = [(await with_text(here, text)) for text in (retired["token"], "lct_unknown", "unknown")]
     assert {one.status_code for one in bodies} == {401}
     assert len({one.json()["error"] for one in bodies}) == 1
-
-
-async def test_the_last_administrator_stays(here: Served) -> None:
-    root = await made_token(here, name="root", scopes=[ADMIN])
-    answer = await on_tokens(here, op="retire", name="root")
-    assert answer.json()["reason"] == "last_administrator"
-    assert (await with_text(here, root["token"])).json()["is_admin"] is True
 
 
 async def test_the_shared_token_ends_only_on_request(here: Served) -> None:
@@ -269,25 +219,6 @@ async def test_disabling_or_removing_a_user_ends_the_tokens_in_the_same_decision
     assert (await client.delete(f"{USERS}/ada")).status_code == 204
     assert (await with_text(here, made["token"])).status_code == 401
     assert (await client.get(f"{USERS}/ada/tokens")).status_code == 404
-
-
-async def test_refusals_about_users_have_codes_of_their_own(here: Served) -> None:
-    client = here.client(ACME)
-    await registered(here, "bob", status="disabled")
-    for answer, status, code in (
-        (await client.post(USERS, json={"subject": "bob"}), 409, "user_exists"),
-        (await client.post(USERS, json={}), 400, "missing_subject"),
-        (await client.post(USERS, json={"subject": "a/b"}), 400, "missing_subject"),
-        (await client.post(USERS, json={"subject": "c", "access_mode": "root"}), 400, "invalid_access_mode"),
-        (await client.post(USERS, json={"subject": "c", "status": "gone"}), 400, "invalid_status"),
-        (await client.post(USERS, json={"subject": "c", "surprise": 1}), 400, "invalid_body"),
-        (await client.patch(f"{USERS}/nobody", json={"status": "active"}), 404, "user_not_found"),
-        (await client.delete(f"{USERS}/nobody"), 404, "user_not_found"),
-        (await client.post(f"{USERS}/nobody/tokens", json={}), 404, "user_not_found"),
-        (await client.post(f"{USERS}/bob/tokens", json={}), 409, "user_disabled"),
-        (await client.delete(f"{USERS}/bob/tokens/tok_none"), 404, "token_not_found"),
-    ):
-        assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
 
 
 async def test_users_of_another_tenant_are_none(here: Served) -> None:

@@ -11,7 +11,6 @@ from loomlog.connectors.http.insights_report import InsightsClient, InsightsRepo
 from loomlog.services.api import shared_insights as module
 from loomlog.services.api.shared_insights import SharedInsights
 from tests.services.api.serving import Served, served
-from tests.services.application.world import ACME
 
 REPORT: InsightsReport = {
     "at_ms": 1,
@@ -106,8 +105,3 @@ async def test_without_an_address_it_says_which_settings_name_one(here: Served) 
     answer = await get(here)
     assert (answer.status_code, answer.json()["code"]) == (503, "insights_unavailable")
     assert "LOOMLOG_INSIGHTS_URL" in answer.json()["error"]
-
-
-async def test_live_figures_are_for_administrators(here: Served) -> None:
-    answer = await here.client(ACME).get("/v1/_insights")
-    assert (answer.status_code, answer.json()["code"]) == (403, "insufficient_scope")

@@ -4,13 +4,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 import pytest_asyncio
 
 from loomlog.services.core.access.decide import Caller
 from tests.services.api.serving import Served, Wire, served
-from tests.services.application.owner import NOW_MS
-from tests.services.application.world import ACME, ADMIN_CALLER, GLOBEX
+from tests.services.application.world import ADMIN_CALLER
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -49,39 +47,6 @@ async def test_an_answer_is_acknowledged_in_the_known_shape(here: Served) -> Non
     assert answer.headers["x-loomlog-position"].startswith("loom.run.events/")
 
 
-@pytest.mark.parametrize(
-    ("body", "status", "code"),
-    [
-        ({"disposition": "declined"}, 200, None),
-        ({"kind": "question", "answer": "no", "disposition": "answer"}, 200, None),
-        ({"answer": "maybe"}, 422, "invalid_answer"),
-        ({"kind": "vote", "answer": "yes"}, 422, "invalid_answer"),
-        ({"answer": "yes", "disposition": "odd"}, 422, "invalid_answer"),
-        ({"answer": "yes", "disposition": "declined"}, 422, "invalid_answer"),
-        ({"answer": ""}, 422, "invalid_answer"),
-        ({}, 422, "invalid_answer"),
-        ({"anser": "yes"}, 400, "bad_request"),
-    ],
-)
-async def test_which_answers_are_taken(here: Served, body: dict[str, Any], status: int, code: str | None) -> None:
-    _, _, path = await asked(here)
-    answer = await here.client().post(path, json=body)
-    assert (answer.status_code, answer.json().get("code")) == (status, code)
-
-
-async def test_unknown_closed_and_expired_questions_have_statuses_of_their_own(here: Served) -> None:
-    run_id, _, path = await asked(here, timeout_ms=800)
-    unknown = await here.client().post(f"/v1/runs/{run_id}/interrupts/intr_none/resolve", json={"answer": "yes"})
-    assert unknown.status_code == 404
-    here.world.now_ms = NOW_MS + 800
-    assert (await here.client().post(path, json={"answer": "yes"})).status_code == 410
-    here.world.now_ms = NOW_MS
-    _, _, other = await asked(here)
-    await here.client().post(other, json={"answer": "yes"})
-    again = await here.client().post(other, json={"answer": "yes"})
-    assert (again.status_code, again.json()["code"]) == (409, "interrupt_closed")
-
-
 async def test_lists_have_the_known_shape(here: Served) -> None:
     run_id, question, _ = await asked(here, context="c", priority="high")
     for path in (f"/v1/runs/{run_id}/interrupts", "/v1/users/default/interrupts", "/v1/interrupts?status=all"):
@@ -100,34 +65,12 @@ async def test_lists_have_the_known_shape(here: Served) -> None:
     assert (await here.client().get("/v1/interrupts?status=odd")).status_code == 400
 
 
-async def test_the_row_of_a_run_says_what_it_waits_for(here: Served) -> None:
-    run_id, question, path = await asked(here)
-    row = (await here.client().get(f"/v1/runs/{run_id}")).json()
-    assert (row["awaited_state"], row["awaited_on"]) == ("interrupted", question)
-    await here.client().post(path, json={"answer": "yes"})
-    row = (await here.client().get(f"/v1/runs/{run_id}")).json()
-    assert (row["awaited_state"], row["awaited_on"]) == (None, None)
-
-
-async def test_one_tenant_can_not_answer_for_another(here: Served) -> None:
-    _, _, path = await asked(here, caller=ACME)
-    assert (await here.client(GLOBEX).post(path, json={"answer": "yes"})).status_code == 404
-    assert (await here.client(ACME).post(path, json={"answer": "yes"})).status_code == 200
-
-
 async def test_a_stopped_turn_is_acknowledged_in_the_known_shape(here: Served) -> None:
     run_id = await begun(here, interactive=True)
     answer = await here.client().post(f"/v1/runs/{run_id}/cancel", json={"reason": "stop talking"})
     assert (answer.status_code, answer.json()) == (200, {"run_id": run_id, "stopped": True, "parked": True})
     again = await here.client().post(f"/v1/runs/{run_id}/cancel")
     assert (again.status_code, again.json()["code"]) == (409, "not_mid_turn")
-
-
-async def test_a_turn_of_a_plain_or_unknown_run_cannot_be_stopped(here: Served) -> None:
-    run_id = await begun(here)
-    answer = await here.client().post(f"/v1/runs/{run_id}/cancel", json={})
-    assert (answer.status_code, answer.json()["code"]) == (409, "not_interactive")
-    assert (await here.client().post("/v1/runs/r_none/cancel", json={})).status_code == 404
 
 
 async def test_the_states_of_a_users_runs_are_a_stream(here: Served) -> None:

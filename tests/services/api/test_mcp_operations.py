@@ -18,6 +18,7 @@ from loomlog.services.api.mcp.operations import OPERATIONS as MCP_OPERATIONS
 from loomlog.services.api.mcp.routes import PATH
 from loomlog.services.api.mcp.tasks import OPERATIONS as TASK_OPERATIONS
 from loomlog.services.api.mcp.tools import mcp_rows
+from loomlog.services.application import limits
 from loomlog.services.application.operations import product_operations
 from loomlog.services.core.access.decide import may_call
 from loomlog.services.core.error_codes import ERRORS
@@ -47,6 +48,12 @@ async def call(here: Served, row: McpTool, caller: Any, **arguments: Any) -> Any
     named = {"op": row.op} if row.op else {}
     params = {"name": row.tool, "arguments": {**named, **arguments}}
     return await ask(here, "tools/call", params, caller=caller, capabilities={})
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No runtime answers a probe here."""
+    monkeypatch.setattr(limits, "PROBE_WAIT_S", 0.02)
 
 
 @every

@@ -11,7 +11,7 @@ from loomlog.schemas.generated.memory_commands import DeleteEntry, DropScope, Se
 from loomlog.schemas.generated.values import CommandEnvelope, MemorySource, Provenance
 from loomlog.services.families.memory import FAMILY, store
 from tests.services.api.serving import Served, served
-from tests.services.application.world import ACME, GLOBEX, IVY
+from tests.services.application.world import ACME, GLOBEX
 from tests.services.entities import MemoryEntities
 
 KEYS = "/v1/_memory/scopes/user/ada/keys"
@@ -153,24 +153,3 @@ async def test_superseded_entries_come_in_pages_of_a_bounded_search(
     assert (found, calls) == (["k0", "k1", "k2", "k3", "k4"], 3)
     pages = [await superseded(here, limit="1", cursor=cursor) for cursor in ("", "2", "4")]
     assert [[one["key"] for one in page["superseded"]] for page in pages] == [["k0"], ["k1"], ["k2"]]
-
-
-@pytest.mark.parametrize(
-    ("query", "status", "code"),
-    [
-        ({"cursor": "x"}, 400, "bad_request"),
-        ({"limit": "0"}, 400, "bad_request"),
-        ({"scope": "planet"}, 400, "invalid_scope"),
-        ({"scope_id": ""}, 400, "invalid_scope"),
-        ({"kind": "fact"}, 400, "bad_request"),
-    ],
-)
-async def test_a_question_that_cannot_be_answered_is_refused(
-    here: Served, query: dict[str, str], status: int, code: str
-) -> None:
-    shown = await get(here, SUPERSEDED, ACME, status, **{"scope": "user", "scope_id": "ada", **query})
-    assert shown["code"] == code
-
-
-async def test_a_caller_that_is_confined_to_itself_is_refused(here: Served) -> None:
-    assert (await get(here, SUPERSEDED, IVY, 403, scope_id="ada"))["code"] == "insufficient_scope"

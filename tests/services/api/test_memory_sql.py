@@ -14,7 +14,7 @@ from loomlog.schemas.records import replace
 from loomlog.services.families.database import services
 from loomlog.services.families.database.services import DatabaseOptions, SqlOptions
 from tests.services.api.serving import Served, served
-from tests.services.application.world import ACME, ADMIN_CALLER, GLOBEX, IVY, STARTER
+from tests.services.application.world import ACME, GLOBEX
 from tests.services.families.database.world import LIMITS, Log, Process
 from tests.waiting import until
 
@@ -142,36 +142,6 @@ async def test_an_operator_who_allows_less_is_heard(tmp_path: Path, log: Log) ->
     async with served(tmp_path, entity_commands=log, entity_reads=log, family_options=[options]) as here:
         answer = (await ask(here, "SELECT 1 UNION SELECT 2")).json()
         assert (answer["rows"], answer["truncated"]) == ([[1]], True)
-
-
-async def test_tenants_do_not_see_one_another_and_an_administrator_names_one(here: Served, runtime: Process) -> None:
-    await runtime.exec("CREATE TABLE t (id INTEGER)")
-    assert refusal(await ask(here, "SELECT * FROM t", GLOBEX)) == (400, "sql_refused")
-    assert refusal(await ask(here, "SELECT * FROM t", GLOBEX, "?tenant=acme"))[0] in (403, 404)
-    assert (await ask(here, "SELECT * FROM t", ADMIN_CALLER, "?tenant=acme")).json()["rows"] == []
-    assert (await ask(here, "SELECT * FROM t", STARTER)).status_code == 200
-    assert refusal(await ask(here, "SELECT * FROM t", IVY)) == (403, "insufficient_scope")
-
-
-@pytest.mark.parametrize(
-    ("body", "code"),
-    [
-        ([], "bad_request"),
-        ({"statement": "SELECT 1", "scope": "user"}, "missing_scope_id"),
-        ({"statement": "SELECT 1", "scope": "planet", "scope_id": "x"}, "invalid_scope"),
-        ({"statement": "SELECT 1", "scope": "run", "scope_id": "a\nb"}, "invalid_scope"),
-        ({"scope": "tenant"}, "missing_value"),
-        ({"statement": "SELECT 1", "scope": ["tenant"]}, "invalid_scope"),
-        ({"statement": "SELECT 1", "scope": "user", "scope_id": 7}, "bad_request"),
-        ({"statement": "SELECT ?", "scope": "tenant", "args": None}, "sql_refused"),
-        ({"statement": "SELECT 1", "scope": "tenant", "timeout_ms": 1}, "bad_request"),
-        ({"statement": "SELECT ?", "scope": "tenant", "args": [{"a": 1}]}, "sql_refused"),
-        ({"statement": "SELECT ?", "scope": "tenant", "args": [{"$embed": "tea"}]}, "embedder_not_configured"),
-    ],
-)
-async def test_a_body_that_says_nothing_is_refused(here: Served, body: Any, code: str) -> None:
-    answer = await here.client(ACME).post(SQL, json=body)
-    assert answer.json()["code"] == code, answer.text
 
 
 async def test_it_says_when_sql_memory_is_off_or_has_no_folder(tmp_path: Path, log: Log) -> None:

@@ -141,80 +141,18 @@ def test_the_document_names_its_server() -> None:
     assert [server["url"] for server in build_document("1")["servers"]] == ["/"]
 
 
-VERBS = [
-    "acknowledge",
-    "add",
-    "apply",
-    "approve",
-    "await",
-    "backfill",
-    "broadcast",
-    "cancel",
-    "change",
-    "close",
-    "compact",
-    "compare",
-    "connect",
-    "continue",
-    "copy",
-    "count",
-    "create",
-    "delete",
-    "deny",
-    "drop",
-    "erase",
-    "explain",
-    "export",
-    "follow",
-    "fork",
-    "get",
-    "import",
-    "inspect",
-    "judge",
-    "list",
-    "mint",
-    "pause",
-    "peek",
-    "post",
-    "preview",
-    "probe",
-    "publish",
-    "purge",
-    "put",
-    "quarantine",
-    "query",
-    "read",
-    "receive",
-    "reembed",
-    "register",
-    "release",
-    "remove",
-    "repair",
-    "replay",
-    "report",
-    "resolve",
-    "restore",
-    "resume",
-    "revoke",
-    "rewrap",
-    "run",
-    "search",
-    "set",
-    "show",
-    "sign",
-    "start",
-    "stream",
-    "take",
-    "test",
-    "update",
-    "verify",
-    "watch",
-]
+VERBS = (
+    "acknowledge|add|apply|approve|await|backfill|broadcast|cancel|change|close|compact|compare|connect|continue|"
+    "copy|count|create|delete|deny|drop|erase|explain|export|follow|fork|get|import|inspect|judge|list|mint|pause|"
+    "peek|post|preview|probe|publish|purge|put|quarantine|query|read|receive|reembed|register|release|remove|"
+    "repair|replay|report|resolve|restore|resume|revoke|rewrap|run|search|set|show|sign|start|stream|take|test|"
+    "update|verify|watch"
+)
 
 
 def test_operation_ids_are_a_verb_and_a_noun() -> None:
     ids = [one["operationId"] for of_path in build_document("1")["paths"].values() for one in of_path.values()]
-    wrong = [one for one in ids if not re.fullmatch(rf"({'|'.join(VERBS)})(_[a-z0-9]+)+", one) or "def_" in f"{one}_"]
+    wrong = [one for one in ids if not re.fullmatch(rf"({VERBS})(_[a-z0-9]+)+", one) or "def_" in f"{one}_"]
     assert wrong == []
 
 

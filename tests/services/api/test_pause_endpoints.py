@@ -6,7 +6,6 @@ import pytest_asyncio
 from loomlog.schemas.generated.pause_events import PauseSet
 from tests.services.api.serving import Served, served
 from tests.services.application.entity_owner import event_at
-from tests.services.application.world import ACME
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -37,32 +36,3 @@ async def test_pause_state_and_resume_have_the_shapes_that_clients_know(here: Se
     again = await client.post("/v1/_resume", json={})
     assert (again.status_code, again.json()["code"]) == (409, "not_paused")
     assert (await here.run())[-1].event == "done"
-
-
-async def test_one_agent_or_tenant_is_paused_by_its_name(here: Served) -> None:
-    client = here.client()
-    assert (await client.post("/v1/_pause", json={"scope": "agent", "agent": "parker"})).status_code == 200
-    assert (await client.post("/v1/_pause", json={"scope": "tenant", "tenant": "globex"})).status_code == 200
-    state = (await client.get("/v1/_state")).json()
-    assert state["state"] == "running"
-    assert [(p["scope"], p["tenant"], p["agent"]) for p in state["pauses"]] == [
-        ("agent", None, "parker"),
-        ("tenant", "globex", None),
-    ]
-    assert (await here.run())[-1].event == "done"
-    refused = await client.post("/v1/runs", json={"agent": "parker", "prompt": "x"})
-    assert refused.json()["code"] == "runtime_paused"
-
-
-async def test_who_is_not_an_administrator_may_not_pause_and_too_long_a_wait_is_refused(here: Served) -> None:
-    assert (await here.client(ACME).post("/v1/_pause")).status_code == 403
-    assert (await here.client().post("/v1/_pause", json={"timeout_ms": 300_001})).status_code == 400
-    assert (await here.client().post("/v1/_pause", json={"scope": "tenant"})).status_code == 400
-
-
-async def test_a_pause_that_is_sent_again_with_its_key_gets_the_same_answer(tmp_path: Path) -> None:
-    sent = {"json": {"reason": "deploy", "timeout_ms": 0}, "headers": {"Idempotency-Key": "k1"}}
-    async with served(tmp_path, control_wait_s=10.0) as here:
-        first, again = [await here.client().post("/v1/_pause", **sent) for _ in range(2)]
-    assert (first.status_code, again.status_code) == (200, 200)
-    assert first.headers["x-loomlog-position"] == again.headers["x-loomlog-position"]

@@ -30,25 +30,6 @@ def test_a_value_is_json_to_the_byte() -> None:
     assert json_response({}, status=201, headers={"x": "y"}).headers["x"] == "y"
 
 
-@pytest.mark.parametrize(
-    ("code", "status"),
-    [
-        ("unknown_agent", 400),
-        ("bad_request", 400),
-        ("tier_agent_not_available", 403),
-        ("operator_key_restricted", 403),
-        ("provider_unknown", 404),
-        ("provider_list_failed", 502),
-        ("tier_unavailable", 503),
-        ("pin_unavailable", 503),
-        ("provider_unavailable", 503),
-        ("probe_unavailable", 503),
-    ],
-)
-def test_what_stops_a_run_from_finding_its_model_has_the_status_clients_know(code: str, status: int) -> None:
-    assert STATUS_BY_CODE[code] == status
-
-
 def test_of_each_partition_the_newest_position_is_in_the_header() -> None:
     assert position_headers("t/0:9", "", "t/0:10", None, "t/1:2", "u/0:1", "t/0:3") == {
         "x-loomlog-position": "t/0:10,t/1:2,u/0:1"

@@ -7,13 +7,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 import pytest_asyncio
 
 from loomlog.schemas.generated.run_commands import ImportRun
-from loomlog.services.core.access.decide import Caller
 from tests.services.api.serving import Served, served
-from tests.services.application.world import ACME, IVY, READER
 
 SNAPSHOTS = "/v1/_snapshots"
 
@@ -109,25 +106,6 @@ async def test_a_kept_one_is_restored_by_its_id_and_by_a_document(two: tuple[Ser
         assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
 
 
-async def test_what_cannot_be_done_says_so(two: tuple[Served, Served]) -> None:
-    there, _ = two
-    await there.run()
-    client = there.client()
-    large = await client.post(SNAPSHOTS, json={"max_bytes": 10})
-    assert (large.status_code, large.json()["code"]) == (413, "snapshot_too_large")
-    for method, path in (
-        ("GET", f"{SNAPSHOTS}/none"),
-        ("GET", f"{SNAPSHOTS}/snap_1_0123abcd/export"),
-        ("POST", f"{SNAPSHOTS}/none/restore"),
-    ):
-        answer = await client.request(method, path)
-        assert (answer.status_code, answer.json()["code"]) == (404, "snapshot_not_found")
-    broken = await client.post(f"{SNAPSHOTS}/restore", content=b"nothing")
-    assert (broken.status_code, broken.json()["code"]) == (500, "restore_failed")
-    wrong = await client.post(SNAPSHOTS, json={"include_history_since": "yesterday"})
-    assert wrong.status_code == 400
-
-
 async def test_one_is_removed_and_removing_it_again_is_no_error(two: tuple[Served, Served]) -> None:
     there, _ = two
     made = await created(there)
@@ -136,32 +114,3 @@ async def test_one_is_removed_and_removing_it_again_is_no_error(two: tuple[Serve
         assert (answer.status_code, answer.content) == (204, b"")
     assert (await there.client().delete(f"{SNAPSHOTS}/..%2Fx")).status_code in (204, 404)
     assert (await there.client().get(SNAPSHOTS)).json() == {"entries": []}
-
-
-@pytest.mark.parametrize("caller", [ACME, IVY, READER], ids=lambda caller: caller.name)
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
-        ("POST", SNAPSHOTS),
-        ("GET", SNAPSHOTS),
-        ("POST", f"{SNAPSHOTS}/restore"),
-        ("GET", f"{SNAPSHOTS}/x"),
-        ("DELETE", f"{SNAPSHOTS}/x"),
-        ("POST", f"{SNAPSHOTS}/x/restore"),
-        ("GET", f"{SNAPSHOTS}/x/export"),
-    ],
-)
-async def test_only_administrators_may(two: tuple[Served, Served], caller: Caller, method: str, path: str) -> None:
-    answer = await two[0].client(caller).request(method, path)
-    assert (answer.status_code, answer.json()["code"]) == (403, "insufficient_scope")
-
-
-async def test_without_an_owner_it_is_pending_and_can_be_sent_again(tmp_path: Path, two: tuple[Served, Served]) -> None:
-    there, _ = two
-    await there.run()
-    made = await created(there)
-    data = (await there.client().get(f"{SNAPSHOTS}/{made['id']}/export?format=gzip")).content
-    (tmp_path / "deaf").mkdir()
-    async with served(tmp_path / "deaf", owner=False) as deaf:
-        answer = await deaf.client().post(f"{SNAPSHOTS}/restore", content=data)
-        assert (answer.status_code, answer.json()["code"]) == (503, "import_pending")

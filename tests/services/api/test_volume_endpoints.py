@@ -9,7 +9,7 @@ import pytest_asyncio
 from loomlog.services.application.dispatch import Dispatch
 from loomlog.services.families.definition import FAMILY
 from tests.services.api.serving import Served, served
-from tests.services.application.world import ACME, GLOBEX, IVY, READER
+from tests.services.application.world import ACME, GLOBEX
 from tests.services.entities import NOW_MS, MemoryEntities
 from tests.services.families.definition.volume_world import Process, of_run
 
@@ -63,18 +63,3 @@ async def test_tenants_see_their_own_volumes_and_no_paths(here: Served, process:
     assert (await other.get("/v1/_volumes/ephemeral")).json() == {"entries": []}
     assert (await other.get("/v1/_volumes?tenant=acme")).status_code == 403
     assert (await here.client().get("/v1/_volumes/ephemeral?tenant=acme")).json()["entries"][0]["path"]
-
-
-async def test_a_refusal_has_the_tool_and_a_reason(here: Served) -> None:
-    for body, reason in (({**MAKE, "name": "../x"}, "bad_name"), ({**MAKE, "ephemeral": True}, "invalid_definition")):
-        answer = await here.client(ACME).post("/v1/_volumedef", json=body)
-        assert answer.status_code == 422
-        error = answer.json()
-        assert (error["code"], error["tool"], error["reason"]) == ("tool_refused", "VolumeDef", reason)
-
-
-async def test_members_see_volumes_and_only_operators_make_them(here: Served) -> None:
-    for caller, status in ((IVY, 403), (READER, 200)):
-        client = here.client(caller)
-        assert (await client.post("/v1/_volumedef", json=MAKE)).status_code == 403
-        assert (await client.get("/v1/_volumes")).status_code == status

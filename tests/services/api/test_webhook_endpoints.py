@@ -190,6 +190,7 @@ async def test_content_is_encrypted_everywhere_in_the_log(tmp_path: Path) -> Non
     async with webhook_world(tmp_path, FILES, encrypted=True) as here:
         answer = await here.send("mapped", {"goal": "canary one", "who": "ada", "repo": "canary two"}, delivery="d1")
         assert answer.status_code == 202, answer.text
+        await here.until(here.starts)
         everything = b"".join(record.value or b"" for records in here.log.records.values() for record in records)
         assert b"canary" not in everything
         (start,) = here.starts()

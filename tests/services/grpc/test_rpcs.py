@@ -19,7 +19,7 @@ from loomlog.services.core.operations import Answer
 from loomlog.services.families.channel import api as channels
 from loomlog.services.families.identity.services import IdentityOptions
 from loomlog.services.grpc.front import Front
-from loomlog.services.grpc.messages import SERVICE, message_class, service_descriptor
+from loomlog.services.grpc.messages import SERVICE, service_descriptor
 from loomlog.services.grpc.rpcs import RPCS, RPCS_WITH_OP, TOOL_RPCS, tool_targets
 from loomlog.services.grpc.streams import STREAMS
 from tests.connectors.identity_providers.provider import Provider, providers_of
@@ -96,14 +96,6 @@ async def test_a_run_is_followed_after_an_event_without_the_first_two_frames(her
     assert [event.seq for event in again] == [event.seq for event in events[3:]]
 
 
-async def test_a_session_is_continued(here: Served):
-    first = ids_of(await here.run())
-    segments = user_text("and then?")
-    events = [event async for event in here.call("Continue", session_id=first["session_id"], segments=segments)]
-    assert ids_of(events)["session_id"] == first["session_id"]
-    assert ids_of(events)["run_id"] != first["run_id"]
-
-
 async def test_the_same_key_starts_a_run_once(here: Served):
     key = (("idempotency-key", "k1"),)
     first, second = await here.run(metadata=key), await here.run(metadata=key)
@@ -153,14 +145,6 @@ async def test_a_stream_ends_when_the_token_of_a_provider_expires(tmp_path: Path
     assert ended.details() == ENDED
 
 
-async def test_a_batch_is_joined(here: Served):
-    request = message_class("RunRequest")
-    spawns = [request(agent="soaker", segments=user_text(str(number))) for number in range(2)]
-    done = await here.call("SpawnRunBatch", spawns=spawns)
-    assert done.spawned == 2
-    assert [result.status for result in done.results] == ["completed"] * 2
-
-
 async def test_the_states_of_a_users_runs_are_streamed(here: Served):
     states = here.call("StreamUserRunStates", user_id="ada")
     reading = asyncio.ensure_future(states.read())
@@ -186,14 +170,6 @@ async def test_runs_are_read_by_handle_by_id_and_by_user(here: Served):
     (listed,) = (await here.call("ListUserAgents", user_id="ada")).agents
     assert listed == agent
     assert not (await here.call("ListUserAgents", user_id="ada", status="running")).agents
-
-
-async def test_a_transcript_has_the_frames_of_its_session(here: Served):
-    ids = ids_of(await here.run())
-    whole = (await here.call("GetTranscript", session_id=ids["session_id"])).events
-    assert {event.session_id for event in whole} == {ids["session_id"]}
-    assert whole[0].ts.seconds > 0
-    assert orjson.loads(whole[-1].payload)["type"] == "done"
 
 
 async def test_the_pages_of_a_list_are_joined(here: Served, monkeypatch: pytest.MonkeyPatch):
@@ -224,30 +200,6 @@ async def test_a_deleted_state_file_is_named_and_its_content_was_there(here: Ser
     assert restored.synthesized_sessions == 0, "everything is there already"
     deleted = await here.call("DeleteSnapshot", snapshot_id=made.snapshot_id)
     assert (deleted.deleted, deleted.snapshot_id) == (True, made.snapshot_id)
-
-
-async def test_limits_are_set_listed_and_deleted(here: Served):
-    made = await here.call("TokenLimit", op="set", scope="tenant", tenant="acme", hard_limit=1_000)
-    (row,) = made.limits
-    assert (row.tenant_id, row.hard_limit, row.HasField("soft_limit")) == ("acme", 1_000, False)
-    assert len((await here.call("TokenLimit", op="list")).limits) == 1
-    await here.call("TokenLimit", op="delete", scope="tenant", tenant="acme")
-    assert not (await here.call("TokenLimit", op="list")).limits
-    for wrong in ({}, {"op": "drop"}, {"op": "set"}, {"op": "set", "scope": "planet"}, {"op": "set", "hard_limit": -1}):
-        assert (await refusal(here.call("TokenLimit", **wrong))).code() is grpc.StatusCode.INVALID_ARGUMENT
-    denied = await refusal(here.call("TokenLimit", caller=READER, op="set", scope="user", scope_id="ada"))
-    assert denied.code() is grpc.StatusCode.PERMISSION_DENIED
-
-
-async def test_usage_is_reported_by_group(here: Served):
-    await here.run(user_id="ada")
-    report = await here.call("UsageReport", group_by=["user", "model"], from_time="2020-01-01T00:00:00Z")
-    assert list(report.group_by) == ["user", "model"]
-    (row,) = report.rows
-    assert (row.user_id, row.call_count > 0, row.input_tokens > 0) == ("ada", True, True)
-    wrong = await refusal(here.call("UsageReport", group_by=["planet"]))
-    assert wrong.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert "planet" in wrong.details()
 
 
 async def test_health_needs_no_token_and_everything_else_does(here: Served):
@@ -285,12 +237,6 @@ async def test_what_is_not_found_is_named_by_its_kind_alone(here: Served):
     assert (await refusal(here.call("DeleteHook", id="hook_x"))).details() == "hook not found"
 
 
-async def test_runs_of_another_tenant_are_not_found(here: Served):
-    ids = ids_of(await here.run(caller=ACME))
-    hidden = await refusal(here.call("StreamRun", caller=GLOBEX, run_id=ids["run_id"]))
-    assert hidden.code() is grpc.StatusCode.NOT_FOUND
-
-
 async def test_rpcs_of_later_clients_and_of_features_that_are_not_there_say_so(here: Served):
     missing = await refusal(here.call("Document"))
     assert missing.code() is grpc.StatusCode.UNIMPLEMENTED
@@ -322,25 +268,6 @@ async def test_channels_carry_json(here: Served):
     wrong = await refusal(here.call("PublishChannel", channel="reviews", payload=b"{"))
     assert wrong.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert wrong.details().startswith("payload: expected JSON")
-
-
-async def test_hooks_are_registered_listed_and_removed(here: Served):
-    fields = {"owner": "tests", "name": "gate", "phase": "pre", "callback_url": "https://hooks.example/x"}
-    made = await here.call("RegisterHook", **fields)
-    (hook,) = (await here.call("ListHooks")).hooks
-    assert (hook.id, hook.name, hook.registered_at.seconds > 0) == (made.id, "gate", True)
-    assert (await here.call("DeleteHook", id=made.id)).deleted == made.id
-
-
-async def test_everything_is_paused_and_resumed(here: Served):
-    assert (await refusal(here.call("ResumeRuntime"))).details().startswith("not paused")
-    assert (await here.call("PauseRuntime", timeout_ms=1_000)).status == "paused"
-    assert (await refusal(here.call("PauseRuntime"))).details().startswith("already pausing")
-    state = await here.call("GetRuntimeState")
-    assert (state.status, state.paused_at.seconds > 0) == ("paused", True)
-    refused = await refusal(here.call("Run", agent="soaker", segments=user_text("x")))
-    assert refused.code() is grpc.StatusCode.UNAVAILABLE
-    assert (await here.call("ResumeRuntime")).status == "running"
 
 
 async def test_a_subject_is_reported_in_the_tenant_of_the_caller(here: Served):

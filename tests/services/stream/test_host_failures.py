@@ -68,16 +68,6 @@ async def test_a_lost_acknowledgement_means_reading_the_log_again(world_of: Worl
     assert hosted.host.metrics.claims == 2
 
 
-@pytest.mark.parametrize("seed", range(8))
-async def test_many_lost_acknowledgements_and_batches_lose_nothing(world_of: Worlds, seed: int) -> None:
-    world = with_runs(world_of(partitions=2, seed=seed, effect_delay=3))
-    hosted = world.host()
-    hosted.wire.lose_acks = hosted.wire.lose_batches = 0.15
-    await world.until(lambda: hosted.host.metrics.unknown_outcomes >= 4 or not world.story().live)
-    hosted.wire.lose_acks = hosted.wire.lose_batches = 0.0
-    await judged_end(world)
-
-
 async def test_a_claim_that_cannot_be_appended_is_tried_again(world_of: Worlds) -> None:
     world = with_runs(world_of())
     hosted = world.host()
@@ -191,16 +181,6 @@ async def test_a_fenced_host_claims_again_only_what_it_is_still_told_to_own(worl
     await judged_end(world)
     assert set(first.host.owners) == {0}
     assert first.partition(1) is None
-
-
-@pytest.mark.parametrize("seed", range(6))
-async def test_two_hosts_that_both_believe_they_own_everything_end_every_run_once(world_of: Worlds, seed: int) -> None:
-    world = with_runs(world_of(seed=seed, effect_delay=2, turns=2))
-    first, second = world.host("a"), world.host("b")
-    first.wire.delay = second.wire.delay = 3
-    await world.until(lambda: first.host.metrics.fenced + second.host.metrics.fenced >= 3 or not world.story().live)
-    first.reassign()  # the group comes to a decision at last
-    await judged_end(world)
 
 
 async def test_effects_of_the_loser_are_never_begun_after_it_was_fenced(world_of: Worlds) -> None:

@@ -61,10 +61,6 @@ def default_of(record: Any, name: str) -> object:
         (limits.COMPACTION_MESSAGES_MIN, 4),
         (limits.COMPACTION_TAIL_PCT, 50),
         (limits.CHARACTERS_PER_TOKEN, 4),
-        # 5.10 questions to people
-        (limits.QUESTION_TIMEOUT_MS, HOUR_MS),
-        (limits.QUESTION_TIMEOUT_MAX_MS, 24 * HOUR_MS),
-        (limits.MAX_PENDING_QUESTIONS, 10),
     ],
 )
 def test_the_bounds_and_defaults_are_those_clients_know(ours: object, known: object) -> None:
@@ -83,4 +79,3 @@ def test_the_bounds_agree_with_each_other() -> None:
     assert len(limits.RETRY_BACKOFF_MS) == limits.RETRY_ATTEMPTS_MAX
     assert len(limits.RATE_LIMIT_BACKOFF_MS) >= limits.RATE_LIMIT_ATTEMPTS - 1
     assert limits.LOSSES_MAX < limits.LOST_ATTEMPTS_MAX
-    assert limits.QUESTION_TIMEOUT_MS <= limits.QUESTION_TIMEOUT_MAX_MS

@@ -6,6 +6,27 @@ from tests.services.families.contract import checks, loop_checks
 from tests.services.families.contract.cases import CASES, Case
 
 families = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+OF_THE_KIT = [case for case in CASES if case.name == "counter" or case.name.startswith("notebook")]
+FAULTS = [
+    (kind, by_topic, shared)
+    for kind in ("dies before", "dies after", "unacknowledged")
+    for by_topic in (False, True)
+    for shared in (False, True)
+]
+FAULTS_OF_FAMILIES = [
+    ("dies before", True, False),
+    ("dies after", False, False),
+    ("dies after", True, True),
+    ("unacknowledged", False, True),
+]
+"""Each kind, and both ways of a command under one owner and under two: what else there is to it is the kit's."""
+FAULTS_OF_CASES = [
+    pytest.param(
+        case, *fault, id=f"{case.name}-{fault[0]}-{'by topic' if fault[1] else 'in memory'}-{1 + fault[2]} owners"
+    )
+    for case in CASES
+    for fault in (FAULTS if case in OF_THE_KIT else FAULTS_OF_FAMILIES)
+]
 RULE_CHECKS = (
     checks.snapshots_and_tails_are_the_full_fold,
     checks.states_round_trip,
@@ -45,9 +66,6 @@ async def test_the_loop_keeps(check, case: Case) -> None:
     await check(case)
 
 
-@families
-@pytest.mark.parametrize("kind", ["dies before", "dies after", "unacknowledged"])
-@pytest.mark.parametrize("by_topic", [False, True], ids=["in memory", "by topic"])
-@pytest.mark.parametrize("shared", [False, True], ids=["one owner", "two owners"])
-async def test_a_fault_at_any_append_leaves_the_same(case: Case, shared: bool, by_topic: bool, kind: str) -> None:
+@pytest.mark.parametrize(("case", "kind", "by_topic", "shared"), FAULTS_OF_CASES)
+async def test_a_fault_at_any_append_leaves_the_same(case: Case, kind: str, by_topic: bool, shared: bool) -> None:
     await loop_checks.any_fault_leaves_the_same(case, kind, shared=shared, by_topic=by_topic)

@@ -130,7 +130,7 @@ def replay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[list[
         runner.run(replicas.close())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(STEPS)
 def test_processes_fold_to_the_same_bytes(
     replay: Callable[[list[tuple[int, str]]], None], steps: list[tuple[int, str]]

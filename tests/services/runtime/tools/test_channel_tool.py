@@ -3,14 +3,11 @@
 import json
 from typing import Any
 
-import pytest
-
-from loomlog.connectors.errors import Transient
 from loomlog.connectors.protocols import EffectClass, ToolContext, ToolResult
 from loomlog.schemas.generated.values import CallRef
 from loomlog.schemas.records import replace
 from loomlog.services.runtime.tools.operation_tools import IsIsolated
-from tests.services.entities import NOW_MS, UNANSWERED
+from tests.services.entities import NOW_MS
 from tests.services.families.channel.callers import ALL, Installation
 from tests.services.families.channel.tool import channel_tool, nobody
 
@@ -56,15 +53,6 @@ async def test_a_publish_names_its_call_and_returns_its_position_and_message() -
     assert (command.envelope.subject, command.scope_id, command.publisher) == ("ada", "ada", "ada")
 
 
-async def test_a_call_that_is_made_again_publishes_once_with_the_same_result() -> None:
-    here = Here()
-    first = await here.call("publish", channel="team", value=1)
-    assert await here.call("publish", channel="team", value=1, attempt=2) == first
-    assert here.entities.asked[-1].envelope.issued_at_ms == 0, "the owner looks it up, whatever it remembers"
-    messages = json.loads((await here.call("peek", call="3.0", channel="team")).text)["messages"]
-    assert [message["value"] for message in messages] == [1]
-
-
 async def test_what_is_read_is_named_with_its_lease() -> None:
     here = Here()
     await here.call("publish", channel="team", value="ä")
@@ -82,53 +70,15 @@ async def test_without_messages_the_call_waits() -> None:
     assert not result.is_error
 
 
-async def test_refusals_name_the_code_and_what_to_do() -> None:
-    here = Here(replace(CONTEXT, grants={}))
-    result = await here.call("publish", channel="team", value=1)
-    assert result.is_error
-    assert "(channel_not_granted)" in result.text
-    assert "none" in result.text
-    assert "list_channels" in (await here.call("drop")).text
-    assert here.entities.asked == []
-
-
 async def test_isolated_subjects_are_confined() -> None:
     here = Here(is_isolated=lambda tenant, subject: (tenant, subject) == ("acme", "token"))
     assert "insufficient_scope" in (await here.call("publish", channel="team", value=1)).text
     assert not (await here.call("publish", channel="inbox", value=1)).is_error
 
 
-@pytest.mark.parametrize("error", [UNANSWERED, Transient("no broker", kind="unavailable")])
-async def test_a_write_without_an_answer_is_unknown(error: Exception) -> None:
-    here = Here()
-    here.entities.error = error
-    result = await here.call("publish", channel="team", value=1)
-    assert result.is_error
-    assert result.is_unknown
-
-
-async def test_a_read_without_an_answer_is_a_plain_error() -> None:
-    here = Here()
-    await here.call("publish", channel="team", value=1)
-    here.entities.is_owner = False
-    here.entities.error = Transient("no rows", kind="unavailable")
-    result = await here.call("peek", call="3.0", channel="team", attempt=2)
-    assert result.is_error
-    assert not result.is_unknown
-
-
 async def test_list_channels_tells_the_patterns() -> None:
     here = Here(replace(CONTEXT, grants={"channels_publish": ["work/*"]}))
     assert json.loads((await here.call("list_channels")).text) == {"publish": ["work/*"], "subscribe": []}
-
-
-async def test_fields_of_other_operations_are_left_out_and_unknown_ones_refused() -> None:
-    here = Here()
-    assert not (await here.call("peek", channel="team", value=1, reader=None)).is_error
-    for op, fields in (("drop", {}), ("peek", {"channel": "team", "colour": 1}), ("peek", {"scope_id": "ann"})):
-        result = await here.call(op, **fields)
-        assert result.is_error
-        assert "expected" in result.text
 
 
 def test_effect_classes_and_the_schema() -> None:

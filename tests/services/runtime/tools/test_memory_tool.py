@@ -11,7 +11,7 @@ from loomlog.schemas.records import replace
 from loomlog.services.families.memory import FAMILY
 from loomlog.services.families.memory.entry_operations import EntryLimits, EntryOperations
 from loomlog.services.families.memory.store import MemoryStore
-from tests.services.entities import NOW_MS, UNANSWERED, MemoryEntities
+from tests.services.entities import NOW_MS, MemoryEntities
 from tests.services.families.memory.calls import memory_tool
 
 CONTEXT = ToolContext(
@@ -67,25 +67,10 @@ async def test_a_call_that_is_made_again_has_its_effect_once_and_the_same_result
     assert here.entities.asked[-1].envelope.issued_at_ms == 0, "the owner looks it up, whatever it remembers"
 
 
-async def test_a_refusal_names_its_code() -> None:
-    result = await Here().call("set", key="k")
-    assert (result.is_error, result.is_unknown) == (True, False)
-    assert result.text.startswith("Memory was refused (missing_value): ")
-    result = await Here().call("set", key="k", value=1, scope="agent")
-    assert "(invalid_scope)" in result.text
-
-
 async def test_a_caller_that_is_confined_to_itself_has_its_users_memory_only() -> None:
     here = Here(is_isolated=lambda tenant, subject: (tenant, subject) == ("acme", "token"))
     assert "(invalid_scope)" in (await here.call("get", key="k", scope="tenant")).text
     assert not (await here.call("get", key="k")).is_error
-
-
-async def test_a_write_without_an_answer_may_have_happened() -> None:
-    here = Here()
-    here.entities.error = UNANSWERED
-    result = await here.call("set", key="k", value=1)
-    assert (result.is_error, result.is_unknown) == (True, True)
 
 
 @pytest.mark.parametrize("attempt", [1, 2])

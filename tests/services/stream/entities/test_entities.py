@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from loomlog.connectors.errors import Transient
-from loomlog.connectors.protocols import ProducerRecord
-from loomlog.schemas.generated.counter_events import CounterIncremented, CounterReset
+from loomlog.schemas.generated.counter_events import CounterIncremented
 from loomlog.schemas.generated.entity_commands import RepairAggregate
 from loomlog.schemas.generated.entity_events import (
     AggregateQuarantined,
@@ -22,7 +21,6 @@ from loomlog.services.core.canonical import StateCodec
 from loomlog.services.stream.entities import handler as handler_module
 from loomlog.services.stream.entities import replicas as replicas_module
 from loomlog.services.stream.entities.answers import Answer, CommandInvalid, CommandReused, CommandUnanswered
-from loomlog.services.stream.entities.cold import ColdAggregate
 from tests.services.stream.entities.counters import FAMILY, Counter
 from tests.services.stream.entities.world import CODEC, TOPICS, EntityWorld, Process
 
@@ -112,16 +110,6 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize("by_topic", [False, True])
-async def test_a_repeated_command_has_no_second_event_and_the_same_answer(world: EntityWorld, by_topic: bool) -> None:
-    process = await world.process()
-    sender = await world.sender() if by_topic else process
-    first = await world.ask(sender, world.increment("hits", "c1", 3))
-    await world.ask(sender, world.increment("hits", "c2", 4))
-    assert await world.ask(sender, world.increment("hits", "c1", 3)) == first
-    assert values(world, "hits") == [3, 7]
-
-
 ONE, OTHER = with_body("c1", "one"), with_body("c1", "other")
 """Ids of a command under one key, with two bodies."""
 
@@ -172,13 +160,6 @@ async def test_two_at_once_with_one_id_are_one(world: EntityWorld) -> None:
     assert values(world, "hits") == [1]
 
 
-async def test_the_command_id_of_another_tenant_is_another_command(world: EntityWorld) -> None:
-    process = await world.process()
-    await world.ask(process, world.increment("hits", "c1", 5))
-    answer = await world.ask(process, world.increment("hits", "c1", 2, tenant="other"))
-    assert answer.events == (CounterIncremented(by=2, value=2),)
-
-
 async def test_a_refusal_and_a_command_without_effect_are_answers_too(world: EntityWorld) -> None:
     process = await world.process()
     refused = await world.ask(process, world.increment("hits", "c1", 0))
@@ -195,49 +176,6 @@ async def test_commands_that_cannot_be_are_said_to_be_so(world: EntityWorld) -> 
         await world.ask(process, world.increment("a\x00b", "c1"))
     with pytest.raises(CommandInvalid, match="id of 1 to"):
         await world.ask(process, world.increment("hits", ""))
-
-
-async def test_a_foreign_record_and_a_wrong_key_are_dead_letters_and_stop_nobody(world: EntityWorld) -> None:
-    await world.process()
-    sender = await world.sender()
-    for number in range(world.partitions):
-        world.log.put(TOPICS.commands, number, [ProducerRecord(key=b"acme/hits", value=b"{}")])
-    world.put(world.increment("hits", "c1"), key=b"acme/misses")
-    await world.until(lambda: len(world.log.records[TOPICS.dead_letters, 0]) == 3)
-    assert (await world.ask(sender, world.increment("hits", "c2"))).events[-1].value == 1
-
-
-# --- take-over -------------------------------------------------------------------------------------------------------
-
-
-async def test_the_next_owner_goes_on_and_knows_what_was_handled(world: EntityWorld) -> None:
-    process = await world.process()
-    first = await world.ask(process, world.increment("hits", "c1", 3))
-    await process.kill()
-    other = await world.process(name="b")
-    assert await world.ask(other, world.increment("hits", "c1", 3)) == first
-    assert (await world.ask(other, world.increment("hits", "c2", 4))).events[-1].value == 7
-
-
-async def test_a_lost_acknowledgement_loses_no_answer(world: EntityWorld) -> None:
-    process = await world.process()
-    process.wire.lose_acks = 0.5
-    for number in range(20):
-        answer = await world.ask(process, world.increment("hits", f"c{number}"))
-        assert answer.events[-1].value == number + 1
-    assert values(world, "hits") == list(range(1, 21))
-
-
-async def test_after_a_checkpoint_the_index_knows_what_was_handled(world: EntityWorld) -> None:
-    process = await world.process()
-    first = await world.ask(process, world.increment("hits", "c1", 3))
-    await checkpointed(world, process)
-    await process.kill()
-    world.now += 3_600_000
-    other = await world.process(name="b")
-    old = replace(world.increment("hits", "c1", 3), envelope=replace(world.envelope("c1"), issued_at_ms=first.offset))
-    assert await world.ask(other, old) == first
-    assert values(world, "hits") == [3]
 
 
 # --- at rest ---------------------------------------------------------------------------------------------------------
@@ -292,43 +230,6 @@ async def test_hot_aggregates_go_on_while_the_rows_are_away_and_cold_ones_wait(
     assert (await waiting).events[-1].value == 2
 
 
-async def test_a_row_that_was_edited_is_folded_again_from_the_log(
-    world: EntityWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("loomlog.services.stream.entities.hosting.HOT_AGGREGATES_MAX", 0)
-    process = await world.process()
-    await world.ask(process, world.increment("hits", "c1", 3))
-    await checkpointed(world, process)
-    name = "counter:acme/hits"
-    world.rows.edited[name] = ColdAggregate(
-        aggregate=name,
-        tenant="acme",
-        state=None,
-        seq=1,
-        digest=b"",
-        first_offset=1,
-        last_offset=1,
-        problem="its seal does not fit",
-    )
-    assert (await world.ask(process, world.increment("hits", "c2"))).events[-1].value == 4
-    assert process.entities.handlers.refolded == 1
-
-
-async def test_no_checkpoint_is_made_before_the_projector_has_passed_it(
-    world: EntityWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("loomlog.services.stream.entities.checkpoints.PROJECTOR_WAIT_S", 0)
-    process = await world.process()
-    answer = await world.ask(process, world.increment("hits", "c1"))
-    world.rows.behind = {answer.partition: answer.offset}
-    topic_set = process.entities.topic_set
-    assert not await topic_set.checkpoints.make(topic_set.owners[answer.partition])
-    assert "the projector has reached" in topic_set.checkpoints.failed[answer.partition]
-    world.rows.behind = {}
-    assert await topic_set.checkpoints.make(topic_set.owners[answer.partition])
-    assert topic_set.checkpoints.failed == {}
-
-
 async def test_a_checkpoint_names_no_aggregates(world: EntityWorld) -> None:
     process = await world.process()
     for number in range(300):
@@ -339,57 +240,7 @@ async def test_a_checkpoint_names_no_aggregates(world: EntityWorld) -> None:
     assert len(records[0].value or b"") < 300
 
 
-# --- timers ----------------------------------------------------------------------------------------------------------
-
-
-async def test_a_timer_fires_for_a_hot_aggregate(world: EntityWorld) -> None:
-    process = await world.process()
-    await world.ask(process, world.increment("hits", "c1", 3, reset_after_ms=1_000))
-    world.now += 2_000
-    process.host.fire_due_timers()
-    await world.until(lambda: isinstance(world.events("hits")[-1], CounterReset))
-
-
-async def test_a_timer_fires_for_an_aggregate_at_rest_and_after_a_take_over(
-    world: EntityWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("loomlog.services.stream.entities.hosting.HOT_AGGREGATES_MAX", 0)
-    process = await world.process()
-    await world.ask(process, world.increment("old", "c1", 3, reset_after_ms=1_000))
-    await checkpointed(world, process)
-    await world.ask(process, world.increment("new", "c2", 3, reset_after_ms=1_000))
-    await process.kill()
-    world.now += 2_000
-    other = await world.process(name="b")
-    for owner in other.entities.topic_set.owners.values():
-        await other.entities.read_ahead(owner)
-    other.host.fire_due_timers()
-    await world.until(lambda: all(isinstance(world.events(name)[-1], CounterReset) for name in ("old", "new")))
-
-
 # --- the outbox ------------------------------------------------------------------------------------------------------
-
-
-async def test_an_event_sends_a_command_to_another_aggregate_once(world: EntityWorld) -> None:
-    process = await world.process()
-    for number in range(10):
-        await world.ask(process, world.increment("from", f"c{number}", also="to"))
-    await world.until(lambda: process.entities.outbox.pending_count() == 0)
-    assert values(world, "to") == list(range(1, 11))
-
-
-async def test_what_a_dead_owner_had_to_send_is_sent_by_the_next_and_carried_out_once(world: EntityWorld) -> None:
-    process = await world.process()
-    number = 0
-    for number in range(5):
-        await world.ask(process, world.increment("from", f"c{number}", also="to"))
-    await process.kill()
-    other = await world.process(name="b")
-    for owner in other.entities.topic_set.owners.values():
-        await other.entities.read_ahead(owner)
-    await world.until(lambda: sum(values(world, "from")[-1:]) == 5 and values(world, "to")[-1:] == [5])
-    await world.until(lambda: other.entities.outbox.pending_count() == 0)
-    assert values(world, "to") == [1, 2, 3, 4, 5]
 
 
 async def test_no_checkpoint_is_made_past_a_delivery_on_its_way(
