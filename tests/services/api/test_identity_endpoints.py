@@ -13,7 +13,7 @@ from loomlog.connectors.crypto.operator_tokens import Peppers
 from loomlog.connectors.storage.request_keys import MemoryRequestKeys
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN, RUNS_CREATE, RUNS_READ, USER
-from loomlog.services.families.identity.directory import SILENCE_S
+from loomlog.services.families.identity import directory
 from loomlog.services.families.identity.services import IdentityOptions
 from tests.services.api.serving import Served, Wire, served
 from tests.services.application.world import ACME, ADMIN_CALLER, GLOBEX, IVY, READER, STARTER
@@ -150,10 +150,11 @@ async def test_without_a_pepper_nothing_is_minted(tmp_path: Path) -> None:
         assert "LOOMLOG_OPERATOR_TOKEN_PEPPER" in answer.json()["error"]
 
 
-async def test_a_process_that_hears_nothing_answers_for_no_minted_token(here: Served) -> None:
-    made, directory = await made_token(here), here.world.layer.authenticator.directory
-    assert directory is not None
-    directory._heard_at_s -= SILENCE_S + 1
+async def test_a_process_that_hears_nothing_answers_for_no_minted_token(
+    here: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = await made_token(here)
+    monkeypatch.setattr(directory, "SILENCE_S", -1.0)
     for text in (made["token"], "lct_unknown"):
         answer = await with_text(here, text)
         assert (answer.status_code, answer.json()["code"]) == (503, "identity_unavailable")

@@ -36,6 +36,7 @@ from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN, RUNS_CREATE, RUNS_READ, TENANT, USER
 from loomlog.services.core.refusals import Refused
 from loomlog.services.core.run.state import State
+from loomlog.services.families.ports.entity_ends import EntityEnds
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
 from tests.projections.twin import Twin
 from tests.services.application.entity_owner import entity_parts
@@ -117,6 +118,8 @@ class World(RunOwner):
         self._counter = itertools.count(1)
         self.keys = self.keys_of_a_process() if encrypted else None
         entities = LogEntities()
+        ends = EntityEnds(read=partial(self.log.end_offsets, TOPICS.entities.events, PARTITIONS))
+        options = [*layer.pop("family_options", ()), ends]
         self.layer = Application(
             **{
                 "authenticator": Authenticator(tokens()),
@@ -138,6 +141,7 @@ class World(RunOwner):
                 "entity_commands": entities,
                 "entity_reads": entities,
                 "log_access": memory_access(self.log),
+                "family_options": options,
                 **layer,
             }
         )
