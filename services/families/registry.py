@@ -5,7 +5,7 @@ removing it takes it out of all of them. Before: a family's declaration. After: 
 """
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
@@ -61,12 +61,11 @@ def all_operations() -> tuple[AnyOperation, ...]:
     return operations_of(all_families())
 
 
-def operation_named(name: str) -> AnyOperation:
-    """Return the operation of a family. Raises LookupError when this process has no such operation."""
-    operation = next((one for one in all_operations() if one.name == name), None)
-    if operation is None:
-        raise LookupError(f"no family has an operation {name}")
-    return operation
+def operations_by_name() -> Mapping[str, AnyOperation]:
+    """Return the operations of the families of this process, for those who know some of them by name; made anew, which
+    takes milliseconds. Raises FamilyProblem.
+    """
+    return {operation.name: operation for operation in all_operations()}
 
 
 def operations_of(families: Iterable[Family[Any, Any, Any]]) -> tuple[AnyOperation, ...]:

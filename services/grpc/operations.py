@@ -24,9 +24,10 @@ from loomlog.services.core.access.rules import ANY_CALLER, PUBLIC, requires
 from loomlog.services.core.access.scopes import ADMIN
 from loomlog.services.core.operations import Answer, Call, Effect, Handlers, Input, NoInput, Operation, Output
 from loomlog.services.core.refusals import Refused
-from loomlog.services.families.registry import operation_named
+from loomlog.services.families.registry import operations_by_name
 from loomlog.services.stream.archive.state_reader import decompressed
 
+PAUSE_STATE = operations_by_name()["pause.state"]
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 """Longest state file in one message; longer ones are downloads over HTTP."""
 
@@ -150,7 +151,7 @@ class GrpcOperations:
     async def runtime_state(self, call: Call[NoInput]) -> Answer[RuntimeState]:
         """Return the state of the runtime."""
         application = self._service.application
-        state = await application.dispatch.handlers[operation_named("pause.state")](call)
+        state = await application.dispatch.handlers[PAUSE_STATE](call)
         files = await application.backups.list(call.principal)
         of_all = (pause.at for pause in state.value.pauses if pause.scope == "all")
         return Answer(

@@ -28,13 +28,14 @@ from loomlog.services.application.operations import (
 )
 from loomlog.services.core.operations import AnyOperation
 from loomlog.services.core.times import format_ns
-from loomlog.services.families.registry import operation_named
+from loomlog.services.families.registry import operations_by_name
 from loomlog.services.grpc import operations as own
 
 Values = Mapping[str, Any]
 SESSION, HOOK, SNAPSHOT, CHANNEL = "session", "hook", "snapshot", "channel"
 RUN = "run or agent"
-PUBLISH = operation_named("channel.publish")
+OF_FAMILIES = operations_by_name()
+PUBLISH = OF_FAMILIES["channel.publish"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +172,7 @@ RPCS: tuple[Rpc, ...] = (
     Rpc(name="ListUserAgents", operation=runs.LIST_OF_USER, fields=_any_status, answer=_agents, pages="agents"),
     Rpc(name="GetTranscript", operation=sessions.TRANSCRIPT, answer=_frames, pages="events", missing=SESSION),
     Rpc(name="ReplaySession", operation=sessions.COPY, missing=SESSION),
-    Rpc(name="ListChannels", operation=operation_named("channel.list"), missing=CHANNEL),
+    Rpc(name="ListChannels", operation=OF_FAMILIES["channel.list"], missing=CHANNEL),
     Rpc(
         name="PublishChannel",
         operation=PUBLISH,
@@ -179,20 +180,20 @@ RPCS: tuple[Rpc, ...] = (
         answer=_published,
         missing=CHANNEL,
     ),
-    Rpc(name="SubscribeChannel", operation=operation_named("channel.subscribe"), missing=CHANNEL),
-    Rpc(name="PeekChannel", operation=operation_named("channel.peek"), missing=CHANNEL),
-    Rpc(name="AckChannel", operation=operation_named("channel.ack"), missing=CHANNEL),
-    Rpc(name="AwaitChannels", operation=operation_named("channel.await"), missing=CHANNEL),
+    Rpc(name="SubscribeChannel", operation=OF_FAMILIES["channel.subscribe"], missing=CHANNEL),
+    Rpc(name="PeekChannel", operation=OF_FAMILIES["channel.peek"], missing=CHANNEL),
+    Rpc(name="AckChannel", operation=OF_FAMILIES["channel.ack"], missing=CHANNEL),
+    Rpc(name="AwaitChannels", operation=OF_FAMILIES["channel.await"], missing=CHANNEL),
     Rpc(
         name="BroadcastChannels",
-        operation=operation_named("channel.broadcast"),
+        operation=OF_FAMILIES["channel.broadcast"],
         names={"payload": "value"},
         answer=_broadcast,
         missing=CHANNEL,
     ),
-    Rpc(name="RegisterHook", operation=operation_named("hook.register"), missing=HOOK),
-    Rpc(name="ListHooks", operation=operation_named("hook.list"), missing=HOOK),
-    Rpc(name="DeleteHook", operation=operation_named("hook.remove"), names={"id": "hook_id"}, missing=HOOK),
+    Rpc(name="RegisterHook", operation=OF_FAMILIES["hook.register"], missing=HOOK),
+    Rpc(name="ListHooks", operation=OF_FAMILIES["hook.list"], missing=HOOK),
+    Rpc(name="DeleteHook", operation=OF_FAMILIES["hook.remove"], names={"id": "hook_id"}, missing=HOOK),
     Rpc(
         name="UsageReport",
         operation=budgets.REPORT,
@@ -201,14 +202,14 @@ RPCS: tuple[Rpc, ...] = (
     ),
     Rpc(name="ErasureReport", operation=erasure.REPORT, own_tenant=True, answer=_examined),
     Rpc(name="ErasureExecute", operation=erasure.ERASE, own_tenant=True, answer=_examined),
-    Rpc(name="DirectoryUsers", operation=operation_named("user.list"), own_tenant=True, answer=_users),
-    Rpc(name="DirectoryInspect", operation=operation_named("user.inspect"), own_tenant=True, answer=_inspected),
-    Rpc(name="DirectoryTenants", operation=operation_named("tenant.list")),
+    Rpc(name="DirectoryUsers", operation=OF_FAMILIES["user.list"], own_tenant=True, answer=_users),
+    Rpc(name="DirectoryInspect", operation=OF_FAMILIES["user.inspect"], own_tenant=True, answer=_inspected),
+    Rpc(name="DirectoryTenants", operation=OF_FAMILIES["tenant.list"]),
     Rpc(name="Health", operation=own.GET_HEALTH),
     Rpc(name="Config", operation=own.SHOW_CONFIGURATION),
     Rpc(name="ResolveProbe", operation=process.PROBE_PROVIDERS),
-    Rpc(name="PauseRuntime", operation=operation_named("pause.runs"), answer=_paused),
-    Rpc(name="ResumeRuntime", operation=operation_named("pause.resume"), answer=_resumed),
+    Rpc(name="PauseRuntime", operation=OF_FAMILIES["pause.runs"], answer=_paused),
+    Rpc(name="ResumeRuntime", operation=OF_FAMILIES["pause.resume"], answer=_resumed),
     Rpc(name="GetRuntimeState", operation=own.GET_RUNTIME_STATE),
     Rpc(
         name="CreateSnapshot",

@@ -30,7 +30,7 @@ from loomlog.services.core.operations import (
     Output,
 )
 from loomlog.services.core.refusals import Refused
-from loomlog.services.families.registry import operation_named
+from loomlog.services.families.registry import operations_by_name
 
 LIFETIME_S = 86_400
 """Seconds until an agent is retired whose registration names no time (parity: reference surfaces 3.3)."""
@@ -39,7 +39,8 @@ PROMPT_CHARACTERS_MAX = 65_536
 FOR_EVER = -1
 BUNDLED = "bundled"
 """Source of an agent of a configuration file."""
-CREATE, LIST, RETIRE = (operation_named(f"definition.agent_{verb}") for verb in ("create", "list", "retire"))
+OF_FAMILIES = operations_by_name()
+CREATE, LIST, RETIRE = (OF_FAMILIES[f"definition.agent_{verb}"] for verb in ("create", "list", "retire"))
 
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}$", description="Name of the agent.")]
 
