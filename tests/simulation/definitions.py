@@ -44,6 +44,7 @@ from loomlog.services.core.definitions import def_id
 from loomlog.services.core.run.commands import CommandRefusal
 from loomlog.services.families.definition import FAMILY
 from loomlog.services.families.definition.table import DefinitionTable
+from loomlog.services.families.definition.views import DefinedAgents
 from loomlog.services.runtime.models.agent_definitions import AgentDefinitions
 from loomlog.services.runtime.models.definition_resolver import DefinitionResolver
 from loomlog.services.runtime.run_host import StandbyEdges
@@ -254,16 +255,16 @@ class DefinitionHost(EntityHost):
         self.table = DefinitionTable(self.parts.replicas, {}, blobs=cast(Blobs, None), reads=NO_CONTENT)
 
     def resolver(self, static: DefinitionResolver) -> DefinitionResolver:
-        return DefinedAgents(static, self.table)
+        return SimulatedAgents(static, self.table)
 
 
-class DefinedAgents:
+class SimulatedAgents:
     """Resolves the agents of the lines as a runtime does, and all others as before (protocol DefinitionResolver)."""
 
     def __init__(self, static: DefinitionResolver, table: DefinitionTable) -> None:
         self._static = static
         self._defined = AgentDefinitions(_configuration(), ["mock"])
-        self._defined.versions = table
+        self._defined.versions = DefinedAgents(table)
 
     def resolve(self, agent: str, **request: Any) -> AgentDefinition | CommandRefusal:
         return self._of(agent).resolve(agent, **request)

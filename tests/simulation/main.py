@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -25,8 +25,8 @@ COLLECT_EVERY_SEEDS = 25
 """Garbage is collected between seeds and not within them: a simulation is full of cycles that all end with it."""
 
 
-def run_seeds(seeds: Iterable[int]) -> Iterator[Outcome]:
-    """The outcomes, one after the other, in this process."""
+def run_seeds(seeds: Iterable[int]) -> Generator[Outcome, None, None]:
+    """The outcomes, one after the other, in this process, which is a simulated one until it is read or closed."""
     gc.collect()
     gc.freeze()
     gc.disable()

@@ -1,5 +1,7 @@
 """A broken product is found out: every mutation within a few seconds of seeds."""
 
+from contextlib import closing
+
 import pytest
 
 from tests.simulation.main import run_seeds
@@ -16,7 +18,8 @@ MISFITS = ("TypeError", "AttributeError", "NameError")
 
 
 def first_failure(seeds: range) -> Outcome | None:
-    return next((outcome for outcome in run_seeds(seeds) if outcome.violation is not None), None)
+    with closing(run_seeds(seeds)) as outcomes:
+        return next((outcome for outcome in outcomes if outcome.violation is not None), None)
 
 
 @pytest.mark.parametrize("name", MUTATIONS)

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 
@@ -33,8 +34,9 @@ def test_every_kind_of_fault_happens_and_the_load_is_worth_it() -> None:
 
 
 def test_a_story_is_short_and_ends_with_what_is_broken() -> None:
-    with MUTATIONS["silent_flusher"]():
-        failed = (outcome for outcome in run_seeds(range(200)) if outcome.violation is not None)
+    # Closed, because the clock and the sleep of the process are simulated until then.
+    with MUTATIONS["silent_flusher"](), closing(run_seeds(range(200))) as outcomes:
+        failed = (outcome for outcome in outcomes if outcome.violation is not None)
         stories = [story(outcome) for outcome in islice(failed, 3)]
     assert all(lines[-1].startswith("BROKEN") for lines in stories)
     shortest = min((lines[1 : lines.index("")] for lines in stories), key=len)

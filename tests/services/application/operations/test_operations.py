@@ -13,9 +13,7 @@ from tests.services.application.world import ACME, world
 async def test_every_operation_of_the_application_has_a_handler() -> None:
     async with world() as made:
         handlers = set(application_handlers(made.layer))
-    assert handlers >= set(APPLICATION_OPERATIONS)
-    # A family declares these; the application, which has the runs whose calls wait, carries them out.
-    assert {one.family for one in handlers.difference(APPLICATION_OPERATIONS)} == {"approvals"}
+    assert handlers == set(APPLICATION_OPERATIONS)
 
 
 def test_every_operation_of_the_application_is_in_the_product_with_codes_that_clients_know_and_a_group() -> None:
