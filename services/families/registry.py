@@ -62,8 +62,8 @@ def all_operations() -> tuple[AnyOperation, ...]:
 
 
 def operations_by_name() -> Mapping[str, AnyOperation]:
-    """Return the operations of the families of this process, for those who know some of them by name; made anew, which
-    takes milliseconds. Raises FamilyProblem.
+    """Return the operations of the families of this process, for those who know some of them by name. It takes
+    milliseconds: keep what it returns. Raises FamilyProblem.
     """
     return {operation.name: operation for operation in all_operations()}
 
