@@ -17,9 +17,8 @@ from loomlog.services.api.responses import record_response
 from loomlog.services.api.route import AsgiResponse, Handler, NamedSchema, QueryParameter, Route, Tag
 from loomlog.services.api.service import Service
 from loomlog.services.api.ui_session import BY_COOKIE, identify
-from loomlog.services.application.dispatch import resolve_tenant
 from loomlog.services.application.errors import run_refusing
-from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.access.decide import Caller, resolve_tenant
 from loomlog.services.core.endpoints import Endpoint, EndpointBody
 from loomlog.services.core.operation_input import record_schemas
 from loomlog.services.families.ports.requests import AsOperation, EndpointAnswer

@@ -257,7 +257,7 @@ class Application:
         is not encrypted. `installation_key` None: callbacks are not signed. `subscription_rows` None: no events are
         sent to others; `private_hosts`: private addresses to which they may be. `credentials` None: requests with
         credentials are refused. `change_feed` None: it is off. `log_access` None: no transport offers all topics.
-        `entity_tables`: the rows that health is told of; these and `run_tables` have the problems of projections.
+        `entity_tables`: the rows whose state health shows; these and `run_tables` have the problems of projections.
         `act_reads` None: no acts are listed. `erasures` None: an erasure leaves rows.
         """
         self.keys = keys

@@ -4,10 +4,9 @@ Before: operations/definition_run_handlers.py. After: services/families/ports/ru
 """
 
 from loomlog.projections.run_queries import RunFilter
-from loomlog.services.application.dispatch import resolve_tenant
 from loomlog.services.application.queries.run_history import RunHistories
 from loomlog.services.application.queries.runs import RunList, RunQueries
-from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.access.decide import Caller, resolve_tenant
 from loomlog.services.core.refusals import Refused
 from loomlog.services.core.run import state as run_states
 from loomlog.services.families.ports.run_blame import Blame, PinnedSkill, RunBlame

@@ -10,18 +10,16 @@
 Before: services/api/operation_routes.py. After: the handlers of a family.
 """
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from loomlog.schemas.ids import hashed_token
 from loomlog.services.application.authentication import require_access
-from loomlog.services.application.errors import bad_request, run_refusing
+from loomlog.services.application.errors import run_refusing
 from loomlog.services.application.request_context import command_id, command_tokens, current_request
-from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.access.decide import Caller, resolve_tenant
 from loomlog.services.core.access.rules import Access
-from loomlog.services.core.access.scopes import ADMIN
 from loomlog.services.core.operation_input import parse_operation
 from loomlog.services.core.operation_requests import path_fields
 from loomlog.services.core.operations import Answer, AnyOperation, Call, Effect, Handlers, OperationCaller, Origin
@@ -30,9 +28,6 @@ from loomlog.services.families.ports.acts import Act, ActRecorder
 from loomlog.services.stream.entities.absence import AbsenceCheck
 
 FreshToken = Callable[[], str]
-TENANT = re.compile(r"[A-Za-z0-9_-]{1,64}\Z", re.ASCII)
-"""As in the configuration. A slash in it would make the ids of two aggregates equal."""
-
 TARGET_FIELDS = ("name", "def_id", "id", "subject", "agent", "scope", "scope_id", "run_id", "tenant_id", "tenant")
 """Fields that name what a request is about, when its path does not."""
 
@@ -161,18 +156,6 @@ def _as_shown(operation: AnyOperation) -> Iterator[None]:
 
 def _target(operation: AnyOperation, fields: Mapping[str, Any]) -> str:
     return act_target(fields, path_fields(operation.http[0]) if operation.http else {})
-
-
-def resolve_tenant(caller: Caller, named: str) -> str:
-    """Return the tenant of a request; administrators may name another one than their own. Raises Refused."""
-    if not named or named == caller.tenant:
-        return caller.tenant
-    if not caller.is_admin:
-        text = f"the tenant {named[:80]} is not yours"
-        raise Refused("insufficient_scope", text, details={"scope": ADMIN})
-    if not TENANT.match(named):
-        raise bad_request("tenant: expected at most 64 letters, digits, _ and -")
-    return named
 
 
 def act_target(fields: Mapping[str, Any], path_names: Mapping[str, str]) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from loomlog.services.core.access.rules import Access
-from loomlog.services.core.operations import AnyOperation, Http, Tag
+from loomlog.services.core.operations import AnyOperation, Http, Routed, Tag
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class EndpointBody:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Endpoint:
+class Endpoint(Routed):
     """The declaration."""
 
     id: str
@@ -63,11 +63,3 @@ class Endpoint:
     @property
     def is_stream(self) -> bool:
         return self.response is None
-
-    @property
-    def method(self) -> str:
-        return self.route.partition(" ")[0]
-
-    @property
-    def path(self) -> str:
-        return self.route.partition(" ")[2]

@@ -44,7 +44,7 @@ class EventType:
     """A record of an answer of `poll`, and of an event of `follow`."""
     poll: AnyOperation
     poll_fields: Callable[[Arguments, str | None, int], Mapping[str, Any]]
-    """Returns the input of `poll` for the events after a cursor, so many at most; without one, for the newest event."""
+    """Returns the input of `poll` for the events after a cursor, up to a limit; without one, for the newest event."""
     records: Callable[[Any], Sequence[Any]]
     """Returns the records of an answer of `poll`."""
     follow: Endpoint

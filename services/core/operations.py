@@ -88,8 +88,23 @@ class Tag:
     description: str
 
 
+class Routed:
+    """What has a `route`: method and path, such as `GET /v1/_me`."""
+
+    __slots__ = ()
+    route: str
+
+    @property
+    def method(self) -> str:
+        return self.route.partition(" ")[0]
+
+    @property
+    def path(self) -> str:
+        return self.route.partition(" ")[2]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Http:
+class Http(Routed):
     """A route of an operation. Path parameters have the names of input fields; those of GET and DELETE are in the
     query, others in the body.
     """
@@ -146,14 +161,6 @@ class Http:
     """Whether the owner of what the path names refuses another body under a used Idempotency-Key by itself."""
     opens_with_public_config: bool = False
     """Whether it answers requests without a token too where LOOMLOG_PUBLIC_CONFIG is set."""
-
-    @property
-    def method(self) -> str:
-        return self.route.partition(" ")[0]
-
-    @property
-    def path(self) -> str:
-        return self.route.partition(" ")[2]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

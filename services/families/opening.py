@@ -229,7 +229,7 @@ class FamilyServices:
     start_positions: Callable[[str, str, str], Sequence[str]] = _read_nothing
     """Returns, for a tenant, an agent and a user, what the owner of a run must have read because this process has."""
     on_run_ended: Callable[[str, RunFacts], None] = ignore_end
-    """Is told, in the process that owns it, of a run that has ended, and of its tenant."""
+    """Called with the tenant and the facts of a run that has ended, in the process that owns it."""
     close: Callable[[], Awaitable[None]] = _close_nothing
 
 

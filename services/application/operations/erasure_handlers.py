@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from loomlog.services.application.admin.erasure_json import erased_json, preview_json, report_json
 from loomlog.services.application.answers.erasure import ErasureResult, KeysRewrapped, SubjectList, SubjectReport
-from loomlog.services.application.dispatch import resolve_tenant
 from loomlog.services.application.operations import erasure as api
+from loomlog.services.core.access.decide import resolve_tenant
 from loomlog.services.core.operations import Answer, Call, Handlers, NoInput
 from loomlog.services.core.refusals import Refused
 

@@ -5,6 +5,7 @@
     can_see(caller, owner)          permission to know that a thing exists; otherwise the response is "not found"
     can_control(caller, owner)      permission to change it; the runs of isolated callers are closed to members
     access_filter(caller)           permission to see, for lists: the tenant and the user a query is confined to
+    resolve_tenant(caller, named)   the tenant of a request
     resolve_identity(caller, ...)   the identity of a new run, whatever the request contains
 
 An isolated caller is confined to its own subject everywhere, in reads, streams and cancels alike; the reference omits
@@ -14,14 +15,18 @@ Before: services/application/authentication.py makes a Caller from a token. Afte
 services/application.
 """
 
+import re
 from collections.abc import Container
 from functools import lru_cache
 
 from loomlog.schemas.records import Value
 from loomlog.services.core.access.rules import Access
 from loomlog.services.core.access.scopes import ADMIN, INCLUDES, SCOPES, TENANT, USER
+from loomlog.services.core.refusals import Refused
 from loomlog.services.core.shares import Holder
 
+TENANT_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z", re.ASCII)
+"""As in the configuration. A slash in it would make the ids of two aggregates equal."""
 SCOPE_SETS_MAX = 1_024
 """Sets of scopes whose inclusions are remembered; tokens have far fewer."""
 DEFAULT_USER = "default"
@@ -135,6 +140,18 @@ def access_filter(caller: Caller) -> AccessFilter:
     if caller.is_admin:
         return AccessFilter(tenant=None, user_id=None)
     return AccessFilter(tenant=caller.tenant, user_id=caller.subject if caller.is_isolated else None)
+
+
+def resolve_tenant(caller: Caller, named: str) -> str:
+    """Return the tenant of a request; administrators may name another one than their own. Raises Refused."""
+    if not named or named == caller.tenant:
+        return caller.tenant
+    if not caller.is_admin:
+        text = f"the tenant {named[:80]} is not yours"
+        raise Refused("insufficient_scope", text, details={"scope": ADMIN})
+    if not TENANT_NAME.match(named):
+        raise Refused("bad_request", "tenant: expected at most 64 letters, digits, _ and -")
+    return named
 
 
 def resolve_identity(caller: Caller, *, user_id: str, session: ResourceOwner | None = None) -> RunIdentity:

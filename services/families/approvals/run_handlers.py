@@ -28,6 +28,7 @@ from loomlog.services.core.approvals.tree_totals import TreeTotals, add_totals
 from loomlog.services.core.families import FROM_OUTBOX
 from loomlog.services.core.operations import Answer, Call, Handlers
 from loomlog.services.core.refusals import Refused
+from loomlog.services.core.run.interrupts.approvals import is_approver
 from loomlog.services.families.approvals import AGGREGATE, NAME, api
 from loomlog.services.families.operation import read_rows
 from loomlog.services.families.ports.approval_calls import ApprovalCalls, RecordedEvent, unknown_approval
@@ -261,9 +262,7 @@ def approval_of(row: InterruptRow, caller: Caller) -> api.Approval:
     number = row.approver_group or 0
     asked = groups[number] if number < len(groups) else None
     is_requester = bool(verdict.get("not_requester")) and row.user_id == caller.subject
-    may_approve = (asked is not None and not is_requester) and (
-        caller.subject in asked.subjects or not held_scopes(caller).isdisjoint(asked.scopes)
-    )
+    is_asked = asked is not None and is_approver(asked, caller.subject, held_scopes(caller))
     votes = [
         api.ApprovalVoteRow(
             by=vote["by"],
@@ -290,7 +289,7 @@ def approval_of(row: InterruptRow, caller: Caller) -> api.Approval:
         groups=groups,
         group=number,
         votes=votes,
-        may_approve=may_approve and row.status == PENDING,
+        may_approve=is_asked and not is_requester and row.status == PENDING,
         created_at=format_rfc3339(row.created_at_ms or 0),
         expires_at=format_rfc3339(row.expires_at_ms or 0),
         ended_at=format_rfc3339(row.ended_at_ms) if row.ended_at_ms else None,

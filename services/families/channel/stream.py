@@ -1,7 +1,7 @@
 """The messages of a queue as a stream: each once, in order, without moving a cursor of a reader.
 
 A stream holds a cursor and no messages: it reads the queue after its cursor when it is woken, so a slow client costs no
-memory, and one that comes back goes on after the last message it has (Last-Event-ID).
+memory, and one that reconnects resumes after the last message it has (Last-Event-ID).
 
 Before: api.py declares it. After: store.py, message_cache.py.
 """

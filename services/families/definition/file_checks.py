@@ -1,6 +1,6 @@
 """Definitions of which the files of processes say different things, as `loomlog doctor` shows them.
 
-Before: services.py. After: what observation.py has told.
+Before: services.py. After: the events that observation.py sends.
 """
 
 from loomlog.services.core.check import OK, WARN, Check

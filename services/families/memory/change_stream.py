@@ -23,8 +23,7 @@ import orjson
 from loomlog.projections.memory_feed.reads import PAGE_MAX, change_json
 from loomlog.projections.memory_feed.tables import DOCUMENT_TYPES, MEMORY_TYPES, ChangeRow
 from loomlog.projections.tables import EVERY_TENANT, Scope
-from loomlog.services.core.access.decide import Caller
-from loomlog.services.core.access.scopes import ADMIN
+from loomlog.services.core.access.decide import Caller, resolve_tenant
 from loomlog.services.core.endpoints import Endpoint
 from loomlog.services.core.refusals import Refused
 from loomlog.services.families.memory.api import WATCH_DOCUMENTS, WATCH_MEMORY
@@ -81,12 +80,7 @@ class MemoryChanges:
         """Open a stream of the changes of these types behind a seq, of the caller's tenant; administrators see all, or
         the tenant they name. Raises Refused: insufficient_scope, projection_unavailable.
         """
-        scope: Scope = EVERY_TENANT if caller.is_admin else caller.tenant
-        if tenant and tenant != scope:
-            if not caller.is_admin:
-                text = f"the tenant {tenant[:80]} is not yours"
-                raise Refused("insufficient_scope", text, details={"scope": ADMIN})
-            scope = tenant
+        scope: Scope = EVERY_TENANT if caller.is_admin and not tenant else resolve_tenant(caller, tenant)
         opening: dict[str, Any] = {"enabled": self.feed is not None, "since": since, "embedder": self._embedder()}
         if self.feed is not None:
             bounds = await self.feed.bounds()

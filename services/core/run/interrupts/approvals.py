@@ -16,7 +16,8 @@ services/core/run/react.py starts the calls that are due.
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
+from typing import Protocol
 
 from loomlog.schemas.approval_policy import ALLOW, ASK, DENY
 from loomlog.schemas.generated.run_events import (
@@ -30,7 +31,7 @@ from loomlog.schemas.generated.run_events import (
     ToolCallRequested,
     ToolReturned,
 )
-from loomlog.schemas.generated.values import ApprovalVote, ApproverGroup, CallVerdict
+from loomlog.schemas.generated.values import ApprovalVote, CallVerdict
 from loomlog.schemas.records import Value
 from loomlog.services.core.approvals.tree_totals import resolve_verdicts
 from loomlog.services.core.run import limits
@@ -178,7 +179,7 @@ def _vote_refusal(
 ) -> CommandRefused | None:
     command, group = request.command, decision.verdict.groups[question.group]
     subject = command.envelope.subject
-    if not _may_approve(group, subject, command.scopes):
+    if not is_approver(group, subject, command.scopes):
         return _refused("not_an_approver", f"{question.interrupt_id}: the rule {decision.verdict.rule} names others")
     if decision.verdict.not_requester and subject in (facts.subject, facts.user_id):
         return _refused("not_an_approver", f"{question.interrupt_id}: who has requested the run may not approve it")
@@ -193,7 +194,17 @@ def _vote_refusal(
     return None
 
 
-def _may_approve(group: ApproverGroup, subject: str, scopes: Sequence[str]) -> bool:
+class Approvers(Protocol):
+    """A group of people who may approve a call: they are named, or hold one of some scopes."""
+
+    @property
+    def subjects(self) -> Collection[str]: ...
+    @property
+    def scopes(self) -> Collection[str]: ...
+
+
+def is_approver(group: Approvers, subject: str, scopes: Collection[str]) -> bool:
+    """Whether a person with these scopes is in the group."""
     return bool(subject) and (subject in group.subjects or not set(group.scopes).isdisjoint(scopes))
 
 
