@@ -15,6 +15,7 @@ runtime over OwnedPartitions. Where neither is provided, there are none.
 Before: services/application/bootstrap.py, services/runtime/main.py. After: services.py of each family.
 """
 
+import os
 import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, MutableMapping, Sequence
@@ -31,6 +32,7 @@ from loomlog.connectors.protocols import Blobs
 from loomlog.connectors.storage.postgres import PostgresOptions, PostgresReader
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.run_events import InterruptionClosed, InterruptionOpened
+from loomlog.schemas.ids import fresh_token
 from loomlog.services.core.access.decide import Caller, RunIdentity
 from loomlog.services.core.check import Check
 from loomlog.services.core.endpoints import Endpoint
@@ -50,6 +52,8 @@ from loomlog.services.stream.entities.hosting import EntityParts, PutCredentials
 from loomlog.services.stream.entities.reads import EntityReads
 from loomlog.services.stream.entities.replicas import Replicas
 
+TOKEN_BYTES = 10
+"""Random bytes of a token; the number that loomlog.schemas.ids takes."""
 ServiceT = TypeVar("ServiceT")
 Work = Callable[[], Coroutine[Any, Any, None]]
 Families = Sequence[Family[Any, Any, Any]]
@@ -70,6 +74,10 @@ class FamilyContext:
     """None: content is not encrypted."""
     provided: MutableMapping[type, Any] = field(default_factory=dict)
     """Options of families and services of families opened before, by type."""
+
+    def new_token(self) -> str:
+        """Return a new token, for ids of commands."""
+        return fresh_token(self.clock_ms(), os.urandom(TOKEN_BYTES))
 
     def provide(self, *services: Any) -> None:
         """Add services that other families take."""

@@ -3,13 +3,11 @@
 Before: services/families/opening.py. After: spending_limits.py, reservations.py.
 """
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from loomlog.connectors.configuration.load import ProcessConfiguration
 from loomlog.connectors.configuration.model import DEFAULT_CURRENCY
-from loomlog.schemas.ids import fresh_token
 from loomlog.services.families.budget.accounts import BudgetAccounts
 from loomlog.services.families.budget.reservations import BudgetReservations
 from loomlog.services.families.budget.spending_limits import BudgetLimits
@@ -19,9 +17,6 @@ from loomlog.services.families.ports.call_budgets import RunBudgets
 from loomlog.services.families.ports.current_request import CurrentRequest
 from loomlog.services.families.ports.recorded_spending import RecordedSpending
 from loomlog.services.families.ports.spending_limits import SpendingLimits
-
-TOKEN_BYTES = 10
-"""Random bytes in the id of a command; the number that loomlog.schemas.ids takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,14 +35,10 @@ def read_options(loaded: ProcessConfiguration) -> BudgetOptions:
 def open_family(context: FamilyContext) -> FamilyServices:
     """Open budgets."""
     process, request = context.find(RunningProcess), context.find(CurrentRequest)
-
-    def new_id() -> str:
-        return fresh_token(context.clock_ms(), os.urandom(TOKEN_BYTES))
-
     accounts = BudgetAccounts(
         context.parts,
         clock_ms=context.clock_ms,
-        fresh_token=new_id if request is None else request.command_ids("budget"),
+        fresh_token=context.new_token if request is None else request.command_ids("budget"),
         name="api" if process is None else process.name,
     )
     context.provide(accounts)
