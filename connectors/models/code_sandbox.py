@@ -205,10 +205,11 @@ async def _exchange(channel: socket.socket, payload: bytes) -> bytes:
         await loop.sock_sendall(channel, payload)
         channel.shutdown(socket.SHUT_WR)
     heard = bytearray()
-    while piece := await loop.sock_recv(channel, READ_BYTES):
-        heard += piece
-        if len(heard) > ANSWER_BYTES + READ_BYTES:
-            raise OSError(f"an answer of more than {ANSWER_BYTES} bytes")
+    with contextlib.suppress(ConnectionResetError):  # an end like another: the child died with a part of its job unread
+        while piece := await loop.sock_recv(channel, READ_BYTES):
+            heard += piece
+            if len(heard) > ANSWER_BYTES + READ_BYTES:
+                raise OSError(f"an answer of more than {ANSWER_BYTES} bytes")
     return bytes(heard)
 
 

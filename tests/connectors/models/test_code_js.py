@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from loomlog.connectors.errors import CODE_AGENT_KINDS, Permanent
 from loomlog.connectors.models import code_sandbox
 from loomlog.connectors.models.code_js import CODE_BODY_MAX_BYTES, REPORTED_MODEL, CodeModel
-from loomlog.connectors.models.code_supervisor import STATUS
+from loomlog.connectors.models.code_supervisor import STATUS, STATUS_MARK
 from loomlog.connectors.protocols import ModelRequest
 from loomlog.schemas.generated.values import Usage
 from loomlog.schemas.records import replace
@@ -408,6 +408,19 @@ async def test_a_script_that_is_killed_from_outside_says_so(code_model: CodeMode
     await until(lambda: len(scripts_under_way(code_model)) == 1)
     os.kill(scripts_under_way(code_model)[0], 9)
     assert (await task).kind == "code_agent_cancelled"
+
+
+async def test_a_script_that_is_killed_before_it_has_read_its_job_is_not_executed_again() -> None:
+    """Its socket is closed with unread bytes, which resets the connection after the status."""
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    status = STATUS.pack(STATUS_MARK, -9)
+    with ours:
+        answered = asyncio.create_task(code_sandbox._exchange(ours, b"a job"))
+        with theirs:
+            await asyncio.to_thread(theirs.recv, 1, socket.MSG_PEEK)
+            theirs.sendall(status)
+        assert await answered == status
 
 
 async def test_a_keeper_that_dies_is_replaced_and_the_script_executed_again(code_model: CodeModel) -> None:
