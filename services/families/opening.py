@@ -12,7 +12,7 @@ from the context by its type. NEEDS of the module names the families that are op
 process by itself are its tasks, which the process runs until it ends: over what RunningProcess says of it, and in a
 runtime over OwnedPartitions. Where neither is provided, there are none.
 
-Before: services/application/bootstrap.py, services/runtime/main.py. After: services.py of each family.
+Before: services/application/bootstrap.py, services/runtime/process.py. After: services.py of each family.
 """
 
 import os

@@ -9,7 +9,7 @@ jump.
 Not chosen: going on with the broker's time (then all processes follow one clock that may be the wrong one); an end of
 the process (its calls would be made again).
 
-Before: resources.py opens it, main.py passes `now_ms` to every component that needs the time. After:
+Before: resources.py opens it, process.py passes `now_ms` to every component that needs the time. After:
 services/core/clock.py, the operating system; no other module of this process reads the time of an event from there.
 """
 

@@ -1,6 +1,6 @@
 """Execution of this process's effects: models, tools and summaries, as configured.
 
-Before: main.py. After: services/runtime/models/model_calls.py, services/runtime/tools/tool_calls.py,
+Before: process.py. After: services/runtime/models/model_calls.py, services/runtime/tools/tool_calls.py,
 services/runtime/models/summary_calls.py.
 """
 

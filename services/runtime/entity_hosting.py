@@ -1,6 +1,6 @@
 """Entities in a runtime process, the topic sets of entities and of channels: opened here, hosted beside its runs.
 
-Before: resources.py opens, main.py passes what its host needs. After: services/stream/entities/hosting.py.
+Before: resources.py opens, process.py hosts. After: services/stream/entities/hosting.py.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -15,13 +15,10 @@ from loomlog.projections.entities import Seal
 from loomlog.schemas.codec import Codec
 from loomlog.services.families.entity_folds import TABLES
 from loomlog.services.families.registry import families_of
-from loomlog.services.runtime.content.encryption import ContentEncryption
-from loomlog.services.runtime.run_host import StandbyEdges, StandbyReaders, build_standby
+from loomlog.services.runtime.run_host import StandbyReaders
 from loomlog.services.runtime.settings import RuntimeSettings
-from loomlog.services.stream.dead_letters import DeadLetters
-from loomlog.services.stream.entities.content import encrypt_content
 from loomlog.services.stream.entities.families import FamilySet
-from loomlog.services.stream.entities.hosting import EntityParts, HostedEntities, build_entity_parts, join_parts
+from loomlog.services.stream.entities.hosting import EntityParts, build_entity_parts, join_parts
 from loomlog.services.stream.entities.reading import EntityReader
 from loomlog.services.stream.entities.routed_reads import RoutedReads
 from loomlog.services.stream.entities.rows import EntityRows
@@ -123,67 +120,4 @@ async def _open_set(
     reads = EntityReader(parts.family.families, parts.replicas, rows, reader, parts.client)
     return TopicSetResources(
         parts=parts, rows=rows, reads=reads, commands_tail=commands, events_tail=events, readers=readers
-    )
-
-
-def host_entities(
-    resources: EntityResources,
-    settings: RuntimeSettings,
-    codec: Codec,
-    appender: LogAppender,
-    ranges: LogRanges,
-    *,
-    dead_letters: DeadLetters,
-    run_topics: Topics,
-    encryption: ContentEncryption,
-    make_standby: Callable[[StandbyReaders | None], StandbyEdges | None],
-    clock_ms: Callable[[], int],
-) -> tuple[HostedEntities, ...]:
-    """Build the hosts of the partitions of every topic set. `make_standby` takes the readers of one."""
-    return tuple(
-        _host_set(
-            one,
-            settings,
-            codec,
-            appender,
-            ranges,
-            dead_letters=dead_letters,
-            run_topics=run_topics,
-            encryption=encryption,
-            standby=make_standby(one.readers),
-            clock_ms=clock_ms,
-        )
-        for one in resources.sets
-    )
-
-
-def _host_set(
-    resources: TopicSetResources,
-    settings: RuntimeSettings,
-    codec: Codec,
-    appender: LogAppender,
-    ranges: LogRanges,
-    *,
-    dead_letters: DeadLetters,
-    run_topics: Topics,
-    encryption: ContentEncryption,
-    standby: StandbyEdges | None,
-    clock_ms: Callable[[], int],
-) -> HostedEntities:
-    return HostedEntities(
-        resources.parts,
-        codec,
-        appender=appender,
-        ranges=ranges,
-        commands=resources.commands_tail,
-        dead_letters=dead_letters,
-        rows=resources.rows,
-        run_topics=run_topics,
-        clock_ms=clock_ms,
-        name=settings.name,
-        liveness_address="" if standby is None else standby.liveness_address,
-        encrypt=encrypt_content(encryption.cipher, encryption.is_encrypted) if encryption.is_enabled else None,
-        make_standby=None if standby is None else lambda context: build_standby(context, standby),
-        request_handover=None if standby is None else standby.request_handover,
-        drain_s=settings.drain_timeout_s,
     )

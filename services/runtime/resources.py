@@ -1,9 +1,9 @@
 """Open resources of a runtime: the log, its group and replicas, Postgres, providers; opened in order, closed in
 reverse.
 
-Waits for a broker that does not answer. What is open here decides nothing; main.py builds the host from it.
+Waits for a broker that does not answer. What is open here decides nothing; process.py builds the host from it.
 
-Before: main.py with the configuration. After: services/stream/host.py and the calls use it.
+Before: main.py with the configuration. After: process.py.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ from loomlog.services.runtime.models.routing import Routing
 from loomlog.services.runtime.run.projected_index import ProjectedIndex
 from loomlog.services.runtime.run.run_index import RunIndex
 from loomlog.services.runtime.settings import RuntimeSettings, build_runtime_settings
-from loomlog.services.runtime.standby_setup import StandbyResources, open_readers, open_standby
+from loomlog.services.runtime.standby import StandbyResources, open_readers, open_standby
 from loomlog.services.runtime.telemetry.tracing import Tracing, open_tracing
 from loomlog.services.runtime.tools.client_tools import ClientToolResources, open_client_tools
 from loomlog.services.runtime.tools.remote_tools import RemoteToolResources, open_remote_tools

@@ -2,7 +2,7 @@
 
 The runtime passes real clients; tests, benchmarks and the simulation pass fakes at these edges and get the same parts.
 
-Before: services/runtime/main.py. After: services/stream/host.py.
+Before: process.py. After: services/stream/host.py.
 """
 
 from collections.abc import Awaitable, Callable, Sequence

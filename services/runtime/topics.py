@@ -2,7 +2,7 @@
 
 They are looked up here when a process starts, so that tests can give an installation its own names.
 
-Before: redpanda/topics.yaml makes them. After: resources.py opens them, main.py passes them to the writers.
+Before: redpanda/topics.yaml makes them. After: resources.py opens them, process.py passes them to the writers.
 """
 
 from loomlog.services.stream.family import Topics

@@ -48,8 +48,7 @@ from loomlog.services.runtime.clock import CheckedClock
 from loomlog.services.runtime.content.encryption import PLAINTEXT
 from loomlog.services.runtime.run.end_hooks import RunEndHooks
 from loomlog.services.runtime.run.family import RunFamily
-from loomlog.services.runtime.run.run_end_actions import RunEndActions
-from loomlog.services.runtime.run_end_setup import run_end_commands
+from loomlog.services.runtime.run.run_end_actions import RunEndActions, run_end_commands
 from loomlog.services.runtime.run_host import StandbyEdges
 from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.host import Host

@@ -1,6 +1,6 @@
 """What the process knows of the providers of models.
 
-Before: services/runtime/main.py provides it. After: services.py of families that tell others of it.
+Before: services/runtime/process.py provides it. After: services.py of families that tell others of it.
 """
 
 from collections.abc import Callable

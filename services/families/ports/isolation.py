@@ -1,6 +1,6 @@
 """Which subjects are confined to what is their own.
 
-Before: services/runtime/main.py provides it. After: services.py of the families that act for runs by themselves.
+Before: services/runtime/process.py provides it. After: services.py of the families that act for runs by themselves.
 """
 
 from typing import Protocol

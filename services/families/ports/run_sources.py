@@ -1,6 +1,6 @@
 """Runs as a process has them, for families that are asked about them.
 
-Before: services/application/application.py and services/runtime/main.py provide it. After: services.py of families.
+Before: services/application/application.py and services/runtime/process.py provide it. After: services.py of families.
 """
 
 from collections.abc import Awaitable, Callable

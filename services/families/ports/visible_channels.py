@@ -1,6 +1,6 @@
 """The channels that runs are told of.
 
-Before: services/runtime/main.py gives them to tools. After: services/families/channel/declarations.py.
+Before: services/runtime/process.py gives them to tools. After: services/families/channel/declarations.py.
 """
 
 from collections.abc import Mapping, Sequence

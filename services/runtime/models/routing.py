@@ -1,6 +1,6 @@
 """The parts of a runtime that decide which model a run is sent to, opened together.
 
-Before: services/runtime/main.py. After: agent_definitions.py for runs that start, availability.py for calls that fail,
+Before: resources.py. After: agent_definitions.py for runs that start, availability.py for calls that fail,
 provider_probe.py in parallel.
 """
 

@@ -17,7 +17,7 @@ Before: command_handler.py reports ends. After: end_hooks.py carries hooks out.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct, field
@@ -29,6 +29,7 @@ from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.generated.run_events import RunFailed, RunRefused
 from loomlog.schemas.generated.values import CommandEnvelope, RunPosition
 from loomlog.schemas.reader import RawEvent
+from loomlog.services.core.families import Family
 from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.core.run.lifecycle.event_import import is_importing
 from loomlog.services.core.run.state import Ended
@@ -90,6 +91,11 @@ class RunEnd(Struct, frozen=True, kw_only=True):
     @property
     def position(self) -> RunPosition:
         return RunPosition(run_id=self.run_id, first_offset=self.first_offset, last_offset=self.last_offset)
+
+
+def run_end_commands(families: Iterable[Family[Any, Any, Any]]) -> Mapping[str, type[Any]]:
+    """Return the families whose aggregates start runs, each with the command that tells one of an end."""
+    return {family.name: family.note_run_end for family in families if family.note_run_end is not None}
 
 
 class RunEndActions:

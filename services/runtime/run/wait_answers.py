@@ -1,6 +1,6 @@
 """Results of calls that wait, from what the family of their operation answers.
 
-Before: services/runtime/main.py; wait_reports.py asks. After: services/families/ports/call_waits.py.
+Before: services/runtime/process.py; wait_reports.py asks. After: services/families/ports/call_waits.py.
 """
 
 from collections.abc import Mapping

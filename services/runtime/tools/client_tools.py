@@ -3,7 +3,7 @@
 The reader is opened when the first client registers, or when a call of one is recovered: most installations have none,
 and it would read every result of every other tool.
 
-Before: services/runtime/main.py. After: connectors/tools/client_tool.py, for the toolset.
+Before: resources.py. After: connectors/tools/client_tool.py, for the toolset.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """The tools of other microservices, as configured, and the reader of their results.
 
-Before: services/runtime/main.py. After: connectors/tools/remote_tool.py.
+Before: resources.py. After: connectors/tools/remote_tool.py.
 """
 
 from collections.abc import Callable, Mapping

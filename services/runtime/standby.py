@@ -2,7 +2,7 @@
 
 With spares (LOOMLOG_SPARES) no process follows others in the log, so there is only the socket.
 
-Before: main.py opens it. After: services/stream/ownership/standby.py, services/stream/ownership/spare.py.
+Before: resources.py opens it. After: services/stream/ownership/standby.py, services/stream/ownership/spare.py.
 """
 
 from contextlib import AsyncExitStack
