@@ -144,6 +144,7 @@ def test_a_tenant_sets_tries_and_rolls_back_its_rules(stack: Installation) -> No
         run_id = start(client, "denied")
         assert ended(client, run_id)["status"] == "completed"
         assert counted(stack, client, "denied") == 0
+        assert client.get("/v1/_approvals/policy", params={"version": 9}).status_code == 404
         assert client.put("/v1/_approvals/policy", json={"rules": []}).json()["version"] == 2
         assert post(client, "/v1/_approvals/policy/roll_back", {"version": 1})["restores"] == 1
         assert [one["version"] for one in get(client, "/v1/_approvals/policy/versions")["versions"]] == [3, 2, 1]
