@@ -54,10 +54,10 @@ from loomlog.services.api.routes import ROUTES, check_routes
 from loomlog.services.api.service import Service
 from loomlog.services.api.ui_page import build_page_app, is_page_path
 from loomlog.services.api.ui_session import BY_COOKIE, COOKIE_ANSWER_HEADERS, has_token, identify
-from loomlog.services.application.application import new_token
 from loomlog.services.application.authentication import require_access
 from loomlog.services.application.errors import key_reused, share_refusal, stopping_error, unavailable
 from loomlog.services.application.request_context import RequestContext, current_request
+from loomlog.services.application.resources import new_token
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.refusals import Refused
 from loomlog.services.core.shares import ShareExhausted

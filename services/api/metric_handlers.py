@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from loomlog.connectors.storage.metric_samples import MetricSample, MetricSamples
 from loomlog.projections.frames.frame_json import format_rfc3339
-from loomlog.services.application.application import clock_ms
 from loomlog.services.application.operations import metrics as api
+from loomlog.services.application.resources import clock_ms
 from loomlog.services.core.operations import Answer, Call, Handlers
 from loomlog.services.core.refusals import Refused
 from loomlog.services.core.times import parse_time_ms

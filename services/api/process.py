@@ -34,9 +34,9 @@ from loomlog.services.api.request_shares import RequestShares
 from loomlog.services.api.service import Service, installed_version
 from loomlog.services.api.settings import ApiSettings, MissingApiSetting
 from loomlog.services.api.shared_insights import SharedInsights
-from loomlog.services.application.application import clock_ms
 from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.bootstrap import open_application, wait_for
+from loomlog.services.application.resources import clock_ms
 from loomlog.services.families import FamilyProblem
 from loomlog.services.families.opening import RunningProcess, read_family_options
 from loomlog.services.families.process_start import load_for_start

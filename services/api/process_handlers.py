@@ -40,10 +40,10 @@ from loomlog.services.application.answers.operators import (
     RunnableAgent,
     RunnableAgents,
 )
-from loomlog.services.application.application import clock_ms
 from loomlog.services.application.health.components import insights_check
 from loomlog.services.application.log.json_types import HealthCheck, HealthReport
 from loomlog.services.application.operations import process as api
+from loomlog.services.application.resources import clock_ms
 from loomlog.services.core.access.scopes import SCOPES
 from loomlog.services.core.availability import AvailabilityTable
 from loomlog.services.core.check import FAIL, Check

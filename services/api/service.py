@@ -24,12 +24,13 @@ from loomlog.services.api.open_access import OpenAccess
 from loomlog.services.api.process_handlers import ProcessHandlers
 from loomlog.services.api.request_shares import RequestShares, no_quota
 from loomlog.services.api.shared_insights import SharedInsights
-from loomlog.services.application.application import Application, clock_ms, new_token
+from loomlog.services.application.application import Application
 from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.bootstrap import Readiness
 from loomlog.services.application.dispatch import Dispatch
 from loomlog.services.application.errors import RETRY_SOON_S
 from loomlog.services.application.operations.process import PROCESS_OPERATIONS
+from loomlog.services.application.resources import clock_ms, new_token
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.bounded_resources import MCP_LONG_CALLS
 from loomlog.services.core.operations import AnyOperation

@@ -40,43 +40,30 @@ All of them raise Refused, and nothing else, for errors that a caller can cause.
 
 import asyncio
 import logging
-import os
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from loomlog.connectors.configuration.secret_registry import NO_SECRETS, SecretRegistry
-from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.http.signed_callbacks import CallbackClient
-from loomlog.connectors.protocols import Blobs, LogAppender, LogRanges, LogTail
-from loomlog.connectors.storage.event_subscriptions import SubscriptionRows
-from loomlog.connectors.storage.postgres import PostgresReader
-from loomlog.connectors.storage.request_keys import RequestKeys
-from loomlog.connectors.storage.run_credentials import RunCredentials
-from loomlog.connectors.storage.state_files import StateFiles
-from loomlog.projections.acts import SqlActReads
-from loomlog.projections.erasures import SqlErasures
+from loomlog.connectors.protocols import Blobs, LogTail
 from loomlog.projections.tables import EVERY_TENANT
 from loomlog.schemas.codec import Codec
-from loomlog.schemas.ids import fresh_token, partition_key
-from loomlog.services.application import limits
+from loomlog.schemas.ids import partition_key
 from loomlog.services.application.admin.entity_references import EntityContent
 from loomlog.services.application.admin.erasure import SubjectErasure
 from loomlog.services.application.admin.erasure_receipts import ErasureReceipts
 from loomlog.services.application.admin.probes import ProviderProbes
 from loomlog.services.application.admin.repair import AggregateRepair
-from loomlog.services.application.authentication import Authenticator
-from loomlog.services.application.clients.connections import ClientConnections, ClientLimits
+from loomlog.services.application.clients.connections import ClientConnections
 from loomlog.services.application.command_publisher import CommandPublisher
 from loomlog.services.application.content import ContentAccess
 from loomlog.services.application.definition_runs import DefinitionRuns
 from loomlog.services.application.dispatch import Dispatch
 from loomlog.services.application.errors import key_reused, run_refusing
 from loomlog.services.application.event_webhooks import EventWebhooks
-from loomlog.services.application.health.health_checks import EntityTables, HealthChecks
+from loomlog.services.application.health.health_checks import HealthChecks
 from loomlog.services.application.ingress import append_delivery, publish_ingress
 from loomlog.services.application.log.access import LogAccess
 from loomlog.services.application.log.audits import AuditVerifications
@@ -88,12 +75,13 @@ from loomlog.services.application.operations import product_operations
 from loomlog.services.application.operations.handlers import application_handlers
 from loomlog.services.application.queries.audit_log import AuditLog
 from loomlog.services.application.queries.partitions import FollowedTopic, Partitions
-from loomlog.services.application.queries.read_models import Positions, ReadModels
+from loomlog.services.application.queries.read_models import ReadModels
 from loomlog.services.application.queries.read_your_writes import PositionBarrier
 from loomlog.services.application.queries.run_history import RunHistories
 from loomlog.services.application.queries.runs import RunQueries
 from loomlog.services.application.queries.usage import Usage
 from loomlog.services.application.request_context import command_id, command_tokens, current_request, repeatable
+from loomlog.services.application.resources import ApplicationResources, ApplicationTopics, ignore_batch
 from loomlog.services.application.runs.approvals import RunApprovals
 from loomlog.services.application.runs.batch import Batches
 from loomlog.services.application.runs.bulk import BulkActions
@@ -115,6 +103,7 @@ from loomlog.services.core.access.decide import Caller, RunIdentity
 from loomlog.services.core.endpoints import Endpoint
 from loomlog.services.core.families import Family
 from loomlog.services.core.mcp_logins import McpLogins
+from loomlog.services.core.operations import Handlers
 from loomlog.services.families.installation import InstallationCommands
 from loomlog.services.families.opening import FamilyContext, open_families
 from loomlog.services.families.ports.acts import ActRecorder
@@ -138,62 +127,12 @@ from loomlog.services.families.ports.spending_limits import SpendingLimits
 from loomlog.services.families.ports.users import UserSources
 from loomlog.services.families.ports.wide_pauses import StatedPauses
 from loomlog.services.families.registry import all_families
-from loomlog.services.stream.encryption.subject_keys import SubjectKeys
 from loomlog.services.stream.entities.absence import AbsenceCheck
-from loomlog.services.stream.entities.answers import EntityCommands
 from loomlog.services.stream.entities.hosting import EntityParts
-from loomlog.services.stream.entities.reads import EntityReads
-from loomlog.services.stream.family import Topics
 from loomlog.services.stream.global_tables.global_table import GlobalTable
 from loomlog.services.stream.global_tables.providers import PROVIDERS
 
 log = logging.getLogger(__name__)
-
-TOPIC_PREFIX = "loom"
-RANDOM_BYTES = 10
-"""Bytes of a new token; loomlog.schemas.ids takes that many."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApplicationTopics:
-    """Topics of runs, entities and channels, and of subject keys, providers and clients."""
-
-    commands: str
-    events: str
-    previews: str
-    subjects: str
-    entities: Topics
-    channels: Topics
-    ingress: str
-    providers: str
-    clients: str
-
-    @classmethod
-    def with_prefix(cls, prefix: str) -> "ApplicationTopics":
-        return cls(
-            commands=f"{prefix}.run.commands",
-            events=f"{prefix}.run.events",
-            previews=f"{prefix}.run.deltas",
-            subjects=f"{prefix}.subject.keys",
-            entities=Topics.of("entity", prefix),
-            channels=Topics.of("channel", prefix),
-            ingress=f"{prefix}.ingress",
-            providers=f"{prefix}.provider.events",
-            clients=f"{prefix}.client.events",
-        )
-
-
-TOPICS = ApplicationTopics.with_prefix(TOPIC_PREFIX)
-
-
-def clock_ms() -> int:
-    """Return the UTC time in milliseconds."""
-    return time.time_ns() // 1_000_000
-
-
-def new_token() -> str:
-    """Return a new token for ids."""
-    return fresh_token(clock_ms(), os.urandom(RANDOM_BYTES))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,149 +148,111 @@ class Application:
     """The use cases. Built from opened resources; `run` works until cancelled."""
 
     def __init__(
-        self,
-        *,
-        authenticator: Authenticator,
-        hub: EventHub,
-        appender: LogAppender,
-        ranges: LogRanges,
-        projection: ReadModels,
-        positions: Positions,
-        blobs: Blobs,
-        codec: Codec,
-        keepalive_s: float,
-        entities: EntityParts,
-        entity_commands: EntityCommands,
-        entity_reads: EntityReads,
-        reads_beside: Sequence[EntityReads] = (),
-        state_files: StateFiles | None = None,
-        topics: ApplicationTopics = TOPICS,
-        clock_ms: Callable[[], int] = clock_ms,
-        new_token: Callable[[], str] = new_token,
-        publish_wait_s: float = limits.PUBLISH_WAIT_S,
-        decision_wait_s: float = limits.DECISION_WAIT_S,
-        control_wait_s: float = limits.CONTROL_WAIT_S,
-        position_wait_s: float = limits.POSITION_WAIT_S,
-        spent_wait_s: float = limits.SPENT_WAIT_S,
-        compaction_wait_s: float = limits.COMPACTION_WAIT_S,
-        on_batch: Callable[[int], None] = lambda records: None,
-        keys: SubjectKeys | None = None,
-        installation_key: SecretKey | None = None,
-        credentials: RunCredentials | None = None,
-        client_limits: ClientLimits | None = None,
-        families: Sequence[Family[Any, Any, Any]] | None = None,
-        family_options: Sequence[Any] = (),
-        secrets: SecretRegistry = NO_SECRETS,
-        request_keys: RequestKeys | None = None,
-        change_feed: ChangeFeed | None = None,
-        log_access: LogAccess | None = None,
-        subscription_rows: SubscriptionRows | None = None,
-        private_hosts: tuple[str, ...] = (),
-        entity_tables: Sequence[EntityTables] = (),
-        run_tables: PostgresReader | None = None,
-        act_reads: SqlActReads | None = None,
-        erasures: SqlErasures | None = None,
+        self, resources: ApplicationResources, families: Sequence[Family[Any, Any, Any]] | None = None
     ) -> None:
-        """`families` None: those of the registry. `family_options`: what the configuration says of families, such as a
-        ChannelOptions. `reads_beside`: of the further topic sets, for positions in their topics. `keys` None: content
-        is not encrypted. `installation_key` None: callbacks are not signed. `subscription_rows` None: no events are
-        sent to others; `private_hosts`: private addresses to which they may be. `credentials` None: requests with
-        credentials are refused. `change_feed` None: it is off. `log_access` None: no transport offers all topics.
-        `entity_tables`: the rows whose state health shows; these and `run_tables` have the problems of projections.
-        `act_reads` None: no acts are listed. `erasures` None: an erasure leaves rows.
-        """
-        self.keys = keys
-        self.authenticator = authenticator
-        self.hub = hub
-        self.clock_ms = clock_ms
-        self.projection = projection
-        self.publisher = CommandPublisher(
-            appender, codec, topic=topics.commands, wait_s=publish_wait_s, on_batch=on_batch
+        """`families` None: those of the registry."""
+        self.resources = resources
+        self._of_registry = all_families() if families is None else families
+        self._read_log()
+        self._start_runs()
+        handlers = self._open_families()
+        self._act_on_runs()
+        self._carry_states()
+        self._read_histories()
+        self._read_all_topics()
+        self.dispatch = Dispatch(
+            {**application_handlers(self), **handlers},
+            clock_ms=self.clock_ms,
+            new_token=resources.new_token,
+            acts=self.acts,
+            absence=self._absence,
         )
-        self.ingress_publisher = CommandPublisher(appender, codec, topic=topics.ingress, wait_s=publish_wait_s)
+
+    def _read_log(self) -> None:
+        """Build what publishes commands and what streams and reads are made from."""
+        of = self.resources
+        self.keys, self.authenticator, self.hub = of.keys, of.authenticator, of.hub
+        self.clock_ms, self.projection = of.clock_ms, of.projection
+        self.publisher = self._publisher(of.topics.commands, of.on_batch)
+        self.ingress_publisher = self._publisher(of.topics.ingress)
         self.barrier = PositionBarrier(
-            hub, positions, topic=topics.events, end_offset=ranges.end_offset, wait_s=position_wait_s
+            of.hub,
+            of.positions,
+            topic=of.topics.events,
+            end_offset=of.ranges.end_offset,
+            wait_s=of.waits.position_s,
         )
-        if keys is not None:
-            self.barrier.register(topics.subjects, keys)
-        self.sources = sources = StreamSources(
-            hub=hub,
-            projection=projection,
+        if of.keys is not None:
+            self.barrier.register(of.topics.subjects, of.keys)
+        self.sources = StreamSources(
+            hub=of.hub,
+            projection=of.projection,
             barrier=self.barrier,
-            blobs=blobs,
+            blobs=of.blobs,
             partition_of=lambda any_id: self.publisher.partition_of(partition_key(any_id)),
-            keepalive_s=keepalive_s,
-            content=ContentAccess(keys),
+            keepalive_s=of.keepalive_s,
+            content=ContentAccess(of.keys),
         )
-        self.entity_parts = entities
-        self._replicas = entities.replicas
-        families = all_families() if families is None else families
-        self._of_starts = tuple(family.of_starts for family in families)
-        self.queries = RunQueries(sources)
-        self.provider_table = GlobalTable(codec, topics.providers, PROVIDERS)
-        self.barrier.register(topics.providers, self.provider_table)
+        self.provider_table = GlobalTable(of.codec, of.topics.providers, PROVIDERS)
+        self.barrier.register(of.topics.providers, self.provider_table)
+        for reads in (of.entity_reads, *of.reads_beside):
+            self.barrier.register(reads.topic, reads, partitions=reads.partitions)
+
+    def _publisher(self, topic: str, on_batch: Callable[[int], None] = ignore_batch) -> CommandPublisher:
+        of = self.resources
+        return CommandPublisher(of.appender, of.codec, topic=topic, wait_s=of.waits.publish_s, on_batch=on_batch)
+
+    def _start_runs(self) -> None:
+        """Build what starts runs and commands them."""
+        of = self.resources
+        self.queries = RunQueries(self.sources)
         self.probes = ProviderProbes(
-            self.provider_table, appender, codec, clock_ms=clock_ms, fresh_token=repeatable(new_token, "probe")
+            self.provider_table, of.appender, of.codec, clock_ms=self.clock_ms, fresh_token=self._repeatable("probe")
         )
         self.clients = ClientConnections(
-            appender,
-            codec,
-            topic=topics.clients,
-            clock_ms=clock_ms,
-            fresh_token=repeatable(new_token, "client"),
-            client_limits=client_limits or ClientLimits(),
+            of.appender,
+            of.codec,
+            topic=of.topics.clients,
+            clock_ms=self.clock_ms,
+            fresh_token=self._repeatable("client"),
+            client_limits=of.client_limits,
         )
         self.runs = RunStarts(
-            sources,
+            self.sources,
             self.queries,
             self.publisher,
-            clock_ms=clock_ms,
-            fresh_token=repeatable(new_token, "run"),
-            decision_wait_s=decision_wait_s,
+            clock_ms=self.clock_ms,
+            fresh_token=self._repeatable("run"),
+            decision_wait_s=of.waits.decision_s,
             admit=self._admit_run,
-            credentials=credentials,
+            credentials=of.credentials,
             read_positions=self._positions_of_start,
             require_publisher=lambda caller, channel: self._publish_rights.require_publisher(caller, channel),
-            secrets=secrets,
-        )
-        self.usage = Usage(sources, end_offset=partial(ranges.end_offset, topics.events), wait_s=spent_wait_s)
-        self.forks = Forks(self.runs, self.queries, clock_ms=clock_ms, fresh_token=repeatable(new_token, "fork"))
-        self.imports = RunImports(sources, self.publisher, clock_ms=clock_ms, wait_s=decision_wait_s)
-        self.repairs = AggregateRepair(
-            entities, clock_ms=clock_ms, fresh_token=command_tokens(new_token, "repair"), wait_s=control_wait_s
+            secrets=of.secrets,
         )
         self.control = RunControl(
-            sources,
+            self.sources,
             self.queries,
             self.publisher,
-            clock_ms=clock_ms,
-            fresh_token=command_tokens(new_token, "run control"),
-            wait_s=control_wait_s,
+            clock_ms=self.clock_ms,
+            fresh_token=command_tokens(of.new_token, "run control"),
+            wait_s=of.waits.control_s,
         )
-        for reads in (entity_reads, *reads_beside):
-            self.barrier.register(reads.topic, reads, partitions=reads.partitions)
-        self._request_keys = request_keys
-        self.entity_reads = entity_reads
-        absence = AbsenceCheck([parts.replicas for parts in entities.each])
-        context = FamilyContext(
-            parts=entities,
-            commands=entity_commands,
-            reads=entity_reads,
-            codec=codec,
-            blobs=blobs,
-            decrypt=sources.content.decrypt,
-            clock_ms=clock_ms,
-            keys=keys,
+        self.usage = Usage(
+            self.sources, end_offset=partial(of.ranges.end_offset, of.topics.events), wait_s=of.waits.spent_s
         )
-        context.provide(
-            *family_options, absence, InstallationCommands(entities.client, entities.replicas, wait_s=control_wait_s)
-        )
-        context.provide(*(one for one in (act_reads, erasures) if one is not None))
-        if change_feed is not None:
-            context.provide_as(ChangeFeed, change_feed)
-        self._provide_runs(context, ranges, topics.events, installation_key, new_token)
-        handlers, self._families = open_families(context, families)
-        authenticator.directory = context.get(CallerDirectory)
+
+    def _repeatable(self, step: str) -> Callable[[], str]:
+        """Return what draws the tokens of a step of a request: the same ones when it is repeated."""
+        return repeatable(self.resources.new_token, step)
+
+    def _open_families(self) -> Handlers:
+        """Open the families, take what they provide, and return the handlers of their operations."""
+        of = self.resources
+        self._absence = AbsenceCheck([parts.replicas for parts in of.entities.each])
+        context = self._context = self._family_context()
+        handlers, self._families = open_families(context, self._of_registry)
+        self.authenticator.directory = context.get(CallerDirectory)
         self.quotas = context.get(CallerQuotas)
         self.acts = context.get(ActRecorder)
         self.limits = context.get(SpendingLimits)
@@ -360,145 +261,185 @@ class Application:
         self._publish_rights = context.get(PublishRights)
         self.mcp_logins = context.get(McpLogins)
         self.endpoints = {one: handler for each in self._families for one, handler in each.endpoints.items()}
-        self.family_streams = FamilyStreams(keepalive_s=keepalive_s)
-        self.backups = Backups(
-            sources,
-            ranges,
-            codec,
-            self.wide_pauses,
-            state_files,
-            self.limits,
-            events_topic=topics.events,
-            clock_ms=clock_ms,
-            entities=entities,
+        self.family_streams = FamilyStreams(keepalive_s=of.keepalive_s)
+        return handlers
+
+    def _family_context(self) -> FamilyContext:
+        """Return what families find in this process: of the log, of runs and of requests."""
+        of = self.resources
+        context = FamilyContext(
+            parts=of.entities,
+            commands=of.entity_commands,
+            reads=of.entity_reads,
+            codec=of.codec,
+            blobs=of.blobs,
+            decrypt=self.sources.content.decrypt,
+            clock_ms=self.clock_ms,
+            keys=of.keys,
         )
-        self.state_restore = StateRestore(
-            sources,
-            self.publisher,
-            self.wide_pauses,
-            self.limits,
-            clock_ms=clock_ms,
-            wait_s=decision_wait_s,
-            entities=entities,
-            ranges=ranges,
+        context.provide(
+            *of.family_options,
+            *(one for one in (of.act_reads, of.erasures) if one is not None),
+            self._absence,
+            InstallationCommands(of.entities.client, of.entities.replicas, wait_s=of.waits.control_s),
+            IngressLog(
+                append=partial(append_delivery, self.ingress_publisher),
+                ranges=of.ranges,
+                read_positions=lambda tenant, agent: self._positions_of_start(tenant, agent, ""),
+                runs=HubRunWatch(self.sources),
+                secret=of.installation_key,
+                new_token=self._repeatable("webhook"),
+            ),
+            CurrentRequest(
+                command_ids=lambda step: partial(_command_id, command_tokens(of.new_token, step)),
+                issued_at_ms=lambda: 0 if current_request.get().idempotency_key else self.clock_ms(),
+                origin=_request_origin,
+            ),
+            UserSources(
+                operations=product_operations, principal=self.authenticator.named, count_memory=self._count_memory
+            ),
+            RunSources(find=self.projection.run, ranges=of.ranges, events_topic=of.topics.events),
         )
-        self.run_states = RunStates(sources)
-        self.interrupts = InterruptActions(sources, self.queries, self.control)
+        context.provide_as(RunReads, self.projection)
+        context.provide_as(ApprovalCalls, RunApprovals(self))
+        context.provide_as(RecordedSpending, self.usage)
+        if of.change_feed is not None:
+            context.provide_as(ChangeFeed, of.change_feed)
+        return context
+
+    def _act_on_runs(self) -> None:
+        """Build what is done with runs, and with what is owned besides."""
+        of = self.resources
+        self.forks = Forks(self.runs, self.queries, clock_ms=self.clock_ms, fresh_token=self._repeatable("fork"))
+        self.repairs = AggregateRepair(
+            of.entities,
+            clock_ms=self.clock_ms,
+            fresh_token=command_tokens(of.new_token, "repair"),
+            wait_s=of.waits.control_s,
+        )
+        self.run_states = RunStates(self.sources)
+        self.interrupts = InterruptActions(self.sources, self.queries, self.control)
         self.compactions = SessionCompactions(
             self.runs,
             self.control,
             self.queries,
-            clock_ms=clock_ms,
-            fresh_token=repeatable(new_token, "compaction"),
-            wait_s=compaction_wait_s,
+            clock_ms=self.clock_ms,
+            fresh_token=self._repeatable("compaction"),
+            wait_s=of.waits.compaction_s,
         )
+        self.batches = Batches(self.sources, self.runs, self.control)
+        self.bulk = BulkActions(self.queries, self.control, clock_ms=self.clock_ms)
         self.erasure = SubjectErasure(
-            sources,
+            self.sources,
             self.queries,
             self.control,
-            fresh_token=repeatable(new_token, "erasure"),
-            entities=EntityContent(entities, ranges, codec),
+            fresh_token=self._repeatable("erasure"),
+            entities=EntityContent(of.entities, of.ranges, of.codec),
             erasers=[one for opened in self._families for one in opened.erasers],
-            rows=context.find(RowErasure),
-            receipts=ErasureReceipts(installation_key),
-            credentials=context.get(CredentialErasure),
-        )
-        self.batches = Batches(sources, self.runs, self.control)
-        self.bulk = BulkActions(self.queries, self.control, clock_ms=clock_ms)
-        self.audit_log = AuditLog(sources, ranges, codec, events_topic=topics.events, commands_topic=topics.commands)
-        log_reads = self.audit_log.reads
-        self._event_webhooks: EventWebhooks | None = None
-        self.run_feed = RunFeed(sources, ranges, codec, log_reads, events_topic=topics.events)
-        if subscription_rows is not None and installation_key is not None:
-            self._event_webhooks = EventWebhooks(
-                subscription_rows,
-                installation_key,
-                CallbackClient(private_hosts=private_hosts),
-                self.run_feed,
-                private_hosts=private_hosts,
-                process=new_token(),
-                clock_ms=clock_ms,
-                new_token=new_token,
-            )
-        self.dead_letters = DeadLetters(
-            ranges, appender, codec, log_reads, clock_ms=clock_ms, request_token=repeatable(new_token, "dead letter")
-        )
-        self.projection_problems = ProjectionProblems(run_tables, [tables.reader for tables in entity_tables])
-        self._log_reads: LogReads | None = None
-        if log_access is not None:
-            verifier = _log_verifier(log_access, projection, codec, blobs)
-            self._log_reads = LogReads(
-                log=LogBrowser(
-                    log_access,
-                    codec,
-                    sources.content,
-                    log_reads,
-                    prefix=topics.events.removesuffix(".run.events"),
-                ),
-                audits=AuditVerifications(verifier),
-                health=HealthChecks(
-                    log_access,
-                    verifier,
-                    projection,
-                    self.barrier,
-                    entities.replicas,
-                    entity_tables,
-                    OpenLetters(log_access.ranges, codec),
-                    clock_ms=clock_ms,
-                ),
-            )
-        self.partitions = Partitions(_followed_topics(hub, topics, entities), projection, ranges, codec)
-        self.histories = RunHistories(
-            sources, self.queries, ranges, codec, events_topic=topics.events, clock_ms=clock_ms
-        )
-        self.definition_runs = DefinitionRuns(context.get(RunBlame), self.queries, self.histories)
-        self.dispatch = Dispatch(
-            {**application_handlers(self), **handlers},
-            clock_ms=clock_ms,
-            new_token=new_token,
-            acts=self.acts,
-            absence=absence,
+            rows=self._context.find(RowErasure),
+            receipts=ErasureReceipts(of.installation_key),
+            credentials=self._context.get(CredentialErasure),
         )
 
-    def _provide_runs(
-        self,
-        context: FamilyContext,
-        ranges: LogRanges,
-        events_topic: str,
-        secret: SecretKey | None,
-        new_token: Callable[[], str],
-    ) -> None:
-        """Provide what families need of runs and of requests."""
-        ingress = IngressLog(
-            append=partial(append_delivery, self.ingress_publisher),
-            ranges=ranges,
-            read_positions=lambda tenant, agent: self._positions_of_start(tenant, agent, ""),
-            runs=HubRunWatch(self.sources),
-            secret=secret,
-            new_token=repeatable(new_token, "webhook"),
+    def _carry_states(self) -> None:
+        """Build what takes runs and entities out of an installation, and into it."""
+        of = self.resources
+        self.imports = RunImports(self.sources, self.publisher, clock_ms=self.clock_ms, wait_s=of.waits.decision_s)
+        self.backups = Backups(
+            self.sources,
+            of.ranges,
+            of.codec,
+            self.wide_pauses,
+            of.state_files,
+            self.limits,
+            events_topic=of.topics.events,
+            clock_ms=self.clock_ms,
+            entities=of.entities,
         )
-        request = CurrentRequest(
-            command_ids=lambda step: partial(_command_id, command_tokens(new_token, step)),
-            issued_at_ms=lambda: 0 if current_request.get().idempotency_key else self.clock_ms(),
-            origin=_request_origin,
+        self.state_restore = StateRestore(
+            self.sources,
+            self.publisher,
+            self.wide_pauses,
+            self.limits,
+            clock_ms=self.clock_ms,
+            wait_s=of.waits.decision_s,
+            entities=of.entities,
+            ranges=of.ranges,
         )
-        users = UserSources(
-            operations=product_operations, principal=self.authenticator.named, count_memory=self._count_memory
+
+    def _read_histories(self) -> None:
+        """Build what reads the events of runs."""
+        of = self.resources
+        events = of.topics.events
+        self.audit_log = AuditLog(
+            self.sources, of.ranges, of.codec, events_topic=events, commands_topic=of.topics.commands
         )
-        runs = RunSources(find=self.projection.run, ranges=ranges, events_topic=events_topic)
-        context.provide(ingress, request, users, runs)
-        context.provide_as(RunReads, self.projection)
-        context.provide_as(ApprovalCalls, RunApprovals(self))
-        context.provide_as(RecordedSpending, self.usage)
+        self.run_feed = RunFeed(self.sources, of.ranges, of.codec, self.audit_log.reads, events_topic=events)
+        self.event_webhooks = self._event_webhooks()
+        self.histories = RunHistories(
+            self.sources, self.queries, of.ranges, of.codec, events_topic=events, clock_ms=self.clock_ms
+        )
+        self.definition_runs = DefinitionRuns(self._context.get(RunBlame), self.queries, self.histories)
+
+    def _event_webhooks(self) -> EventWebhooks | None:
+        """Return what sends events to others; None without an installation key."""
+        of = self.resources
+        if of.subscription_rows is None or of.installation_key is None:
+            return None
+        return EventWebhooks(
+            of.subscription_rows,
+            of.installation_key,
+            CallbackClient(private_hosts=of.private_hosts),
+            self.run_feed,
+            private_hosts=of.private_hosts,
+            process=of.new_token(),
+            clock_ms=self.clock_ms,
+            new_token=of.new_token,
+        )
+
+    def _read_all_topics(self) -> None:
+        """Build what operators read: dead letters, problems, partitions, and all topics where a process may."""
+        of, log_reads = self.resources, self.audit_log.reads
+        self.dead_letters = DeadLetters(
+            of.ranges,
+            of.appender,
+            of.codec,
+            log_reads,
+            clock_ms=self.clock_ms,
+            request_token=self._repeatable("dead letter"),
+        )
+        self.projection_problems = ProjectionProblems(of.run_tables, [tables.reader for tables in of.entity_tables])
+        self.partitions = Partitions(
+            _followed_topics(of.hub, of.topics, of.entities), self.projection, of.ranges, of.codec
+        )
+        self._log_reads: LogReads | None = None
+        if of.log_access is None:
+            return
+        verifier = _log_verifier(of.log_access, self.projection, of.codec, of.blobs)
+        prefix = of.topics.events.removesuffix(".run.events")
+        self._log_reads = LogReads(
+            log=LogBrowser(of.log_access, of.codec, self.sources.content, log_reads, prefix=prefix),
+            audits=AuditVerifications(verifier),
+            health=HealthChecks(
+                of.log_access,
+                verifier,
+                self.projection,
+                self.barrier,
+                of.entities.replicas,
+                of.entity_tables,
+                OpenLetters(of.log_access.ranges, of.codec),
+                clock_ms=self.clock_ms,
+            ),
+        )
 
     async def require_first_body(self, key: str, body: str) -> None:
         """Raise Refused(idempotency_key_reused) for a key that was used with another body. While the keys cannot
         be looked up only the owners compare bodies, each for what it owns.
         """
-        if self._request_keys is None:
+        if self.resources.request_keys is None:
             return
         try:
-            first = await self._request_keys.first_body(key, body)
+            first = await self.resources.request_keys.first_body(key, body)
         except ConnectorError as error:
             log.warning("Idempotency-Keys cannot be looked up: %s", error)
             return
@@ -524,14 +465,10 @@ class Application:
         assert self._log_reads is not None, "this process was not given access to all topics"
         return self._log_reads
 
-    @property
-    def event_webhooks(self) -> EventWebhooks | None:
-        """Events that are sent to others; None without an installation key."""
-        return self._event_webhooks
-
     def _positions_of_start(self, tenant: str, agent: str, user_id: str) -> tuple[str, ...]:
         """Return what the owner of a run must have read of entities, because this process has."""
-        replicated = (self._replicas.position(one) for of_starts in self._of_starts for one in of_starts(tenant))
+        replicas = self.resources.entities.replicas
+        replicated = (replicas.position(one) for family in self._of_registry for one in family.of_starts(tenant))
         written = (one for services in self._families for one in services.start_positions(tenant, agent, user_id))
         return (*(one for one in replicated if one), *written)
 
@@ -564,8 +501,8 @@ class Application:
                 group.create_task(self.publisher.run(), name="publisher")
                 group.create_task(self.hub.run(events, previews), name="hub")
                 group.create_task(publish_ingress(self.ingress_publisher), name="deliveries")
-                if self._event_webhooks is not None:
-                    group.create_task(self._event_webhooks.run(), name="event webhooks")
+                if self.event_webhooks is not None:
+                    group.create_task(self.event_webhooks.run(), name="event webhooks")
                 for opened in self._families:
                     for name, work in opened.tasks.items():
                         group.create_task(work(), name=name)
@@ -574,7 +511,7 @@ class Application:
         finally:
             for opened in reversed(self._families):
                 await opened.close()
-            for parts in self.entity_parts.each:
+            for parts in self.resources.entities.each:
                 parts.client.close()
 
 

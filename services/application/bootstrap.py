@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from loomlog.connectors.configuration.secret_registry import NO_SECRETS, SecretRegistry
 from loomlog.connectors.crypto.content_encryption import KeyEncryptionKeys
@@ -38,12 +38,7 @@ from loomlog.projections.run_queries import LiveRun
 from loomlog.redpanda.topics import Topic, load_topics
 from loomlog.schemas.codec import Codec
 from loomlog.services.application import limits
-from loomlog.services.application.application import (
-    TOPICS,
-    Application,
-    ApplicationTopics,
-    clock_ms,
-)
+from loomlog.services.application.application import Application
 from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.clients.connections import ClientLimits
 from loomlog.services.application.health.components import CHANNELS, ENTITIES
@@ -51,6 +46,13 @@ from loomlog.services.application.health.health_checks import EntityTables
 from loomlog.services.application.log.access import kafka_access
 from loomlog.services.application.queries.change_feed import SqlChangeFeed
 from loomlog.services.application.queries.read_models import SqlReadModels, has_no_tables
+from loomlog.services.application.resources import (
+    TOPICS,
+    ApplicationResources,
+    ApplicationTopics,
+    clock_ms,
+    ignore_batch,
+)
 from loomlog.services.application.streaming.event_hub import EventHub, HubStart
 from loomlog.services.core.families import TOPIC_SETS
 from loomlog.services.core.refusals import Refused
@@ -125,7 +127,7 @@ async def open_application(
     *,
     keepalive_s: float,
     readiness: Readiness,
-    on_batch: Callable[[int], None] = lambda records: None,
+    on_batch: Callable[[int], None] = ignore_batch,
     family_options: Sequence[Any] = (),
     secrets: SecretRegistry = NO_SECRETS,
     beside: Sequence[Callable[[], Awaitable[None]]] = (),
@@ -136,84 +138,21 @@ async def open_application(
     """
     readiness.missing |= {"broker": "not asked yet", "postgres": "not asked yet"}
     async with contextlib.AsyncExitStack() as stack:
-        appender = KafkaAppender(endpoints.kafka)
-        await wait_for("broker", readiness, appender.start)
-        stack.push_async_callback(appender.close)
-        ranges = KafkaRanges(endpoints.kafka)
-        await wait_for("broker", readiness, ranges.start)
-        stack.push_async_callback(ranges.close)
-        partitions = await wait_for("broker", readiness, lambda: _partition_count(appender, endpoints.topics))
-        reader = await open_reader(
-            endpoints.postgres,
-            schema=endpoints.read_model_prefix,
-            max_connections=endpoints.postgres_connections,
-            min_connections=endpoints.postgres_min_connections,
-        )
-        stack.push_async_callback(reader.close)
-        projection = SqlReadModels(reader)
-        starts = await wait_for(
-            "postgres", readiness, lambda: _hub_starts(projection, endpoints.topics.events, partitions)
-        )
-        hub = EventHub(
-            codec, starts, live_runs=await wait_for("postgres", readiness, lambda: _list_live_runs(projection))
-        )
-
-        async def tail(topic: str, offsets: Mapping[int, int]) -> KafkaTail:
-            """Open a tail of the topic from these offsets, until everything is closed."""
-            kafka_tail = await wait_for("broker", readiness, partial(open_tail, endpoints.kafka, topic, offsets))
-            stack.push_async_callback(kafka_tail.close)
-            return kafka_tail
-
-        events = await tail(endpoints.topics.events, {p: start.next_offset for p, start in starts.items()})
-        preview_starts = await wait_for(
-            "broker", readiness, lambda: _preview_starts(ranges, endpoints.topics.previews, partitions)
-        )
-        previews = await tail(endpoints.topics.previews, preview_starts)
-        keys = await wait_for("broker", readiness, lambda: _open_subject_keys(endpoints, codec, appender, ranges))
-        credentials: RunCredentials | None = None
-        if endpoints.installation_key is not None:
-            rows = PostgresCredentialRows(endpoints.postgres)
-            stack.push_async_callback(rows.close)
-            credentials = RunCredentials(rows, endpoints.installation_key)
-        prefixes = [endpoints.read_model_prefix + suffix for suffix in (ENTITY_SUFFIX, CHANNEL_SUFFIX)]
-        watch = PositionWatch(lambda: connect(endpoints.postgres), endpoints.read_model_prefix, *prefixes)
-        opened_sets = [
-            await _open_topic_set(
-                stack,
-                endpoints,
-                codec,
-                appender,
-                ranges,
-                name,
-                topics,
-                prefix,
-                partitions=partitions,
-                keys=keys,
-                positions=watch,
-            )
-            for name, topics, prefix in zip(
-                TOPIC_SETS, (endpoints.topics.entities, endpoints.topics.channels), prefixes, strict=True
-            )
-        ]
-        entities = join_parts(*(one.parts for one in opened_sets))
-        entity_reads = RoutedReads(entities, *(one.reads for one in opened_sets))
-        followed, tails = [], []
-        for parts in entities.each:
-            await wait_for("broker", readiness, parts.replicas.open)
-            tail_of_set = await tail(parts.topics.events, parts.replicas.next_offsets)
-            followed.append(partial(parts.replicas.follow, tail_of_set))
-            tails.append(tail_of_set)
-        request_keys = PostgresRequestKeys(endpoints.postgres)
-        stack.push_async_callback(request_keys.close)
-        subscription_rows = PostgresSubscriptionRows(endpoints.postgres)
-        stack.push_async_callback(subscription_rows.close)
-        stores = await connect_families(endpoints.postgres, endpoints.installation_key, all_families())
-        layer = Application(
+        opener = _Opener(stack, endpoints, codec, readiness)
+        await opener.connect()
+        hub, events = await opener.open_runs()
+        previews = await opener.open_previews()
+        keys = await opener.wait("broker", opener.open_subject_keys)
+        watch = PositionWatch(lambda: connect(endpoints.postgres), endpoints.read_model_prefix, *opener.prefixes)
+        sets = await opener.open_topic_sets(keys, watch)
+        entities = join_parts(*(one.parts for one in sets))
+        entity_reads = RoutedReads(entities, *(one.reads for one in sets))
+        resources = ApplicationResources(
             authenticator=authenticator,
             hub=hub,
-            appender=appender,
-            ranges=ranges,
-            projection=projection,
+            appender=opener.appender,
+            ranges=opener.ranges,
+            projection=opener.projection,
             positions=watch,
             blobs=endpoints.blobs,
             state_files=endpoints.state_files,
@@ -223,59 +162,59 @@ async def open_application(
             on_batch=on_batch,
             keys=keys,
             installation_key=endpoints.installation_key,
-            credentials=credentials,
+            credentials=opener.open_credentials(),
             client_limits=endpoints.client_limits,
             entities=entities,
             entity_commands=entities.client,
             entity_reads=entity_reads,
             reads_beside=entity_reads.beside,
-            family_options=(*family_options, *stores, EntityEnds(read=tails[0].end_offsets)),
+            family_options=(
+                *family_options,
+                *await connect_families(endpoints.postgres, endpoints.installation_key, all_families()),
+                EntityEnds(read=sets[0].tail.end_offsets),
+            ),
             secrets=secrets,
-            request_keys=request_keys,
-            subscription_rows=subscription_rows,
+            request_keys=opener.until_closed(PostgresRequestKeys(endpoints.postgres)),
+            subscription_rows=opener.until_closed(PostgresSubscriptionRows(endpoints.postgres)),
             private_hosts=endpoints.private_hosts,
-            change_feed=SqlChangeFeed(opened_sets[0].reader, feed_schema(endpoints.read_model_prefix))
+            change_feed=SqlChangeFeed(sets[0].reader, feed_schema(endpoints.read_model_prefix))
             if endpoints.memory_changes_enabled
             else None,
             log_access=kafka_access(
                 endpoints.kafka,
-                ranges,
-                appender,
+                opener.ranges,
+                opener.appender,
                 required_topics=endpoints.required_topics,
                 trusted_keys=endpoints.audit_keys,
                 audit_period_s=endpoints.audit_period_s,
             ),
             entity_tables=[
                 EntityTables(name=table, topic=one.parts.topics.events, reader=one.reader)
-                for table, one in zip((ENTITIES, CHANNELS), opened_sets, strict=True)
+                for table, one in zip((ENTITIES, CHANNELS), sets, strict=True)
             ],
-            run_tables=reader,
-            erasures=SqlErasures(reader, erasures_schema(endpoints.read_model_prefix)),
-            act_reads=SqlActReads(opened_sets[0].reader, acts_schema(endpoints.read_model_prefix)),
+            run_tables=opener.reader,
+            erasures=SqlErasures(opener.reader, erasures_schema(endpoints.read_model_prefix)),
+            act_reads=SqlActReads(sets[0].reader, acts_schema(endpoints.read_model_prefix)),
         )
-        await layer.publisher.open()
-
-        opened: list[GlobalTable[Any]] = [layer.provider_table]
+        application = Application(resources)
+        await application.publisher.open()
+        tables: list[GlobalTable[Any]] = [application.provider_table]
         if keys is not None:
-            opened.append(keys.global_table)
-        tables = GlobalTables(stack, ranges, partial(open_tail, endpoints.kafka))
-        for table in opened:
-            await wait_for("broker", readiness, partial(tables.open, table))
-        client_requests = partial(_open_client_requests, endpoints.kafka, ranges, appender)
-        log.info("the log has %d partitions; reading from %s", partitions, _describe_starts(starts))
+            tables.append(keys.global_table)
+        followers = await opener.open_tables(tables)
 
         async def work() -> None:
-            await layer.run(
+            await application.run(
                 events,
                 previews,
                 lambda: _watch_positions(watch),
-                *followed,
-                partial(layer.clients.run, client_requests),
-                *tables.followers.values(),
+                *(partial(one.parts.replicas.follow, one.tail) for one in sets),
+                partial(application.clients.run, opener.open_client_requests),
+                *followers,
                 *beside,
             )
 
-        yield layer, work
+        yield application, work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,42 +224,143 @@ class _TopicSet:
     parts: EntityParts
     reads: EntityReader
     reader: PostgresReader
+    tail: KafkaTail
 
 
-async def _open_topic_set(
-    stack: contextlib.AsyncExitStack,
-    endpoints: Endpoints,
-    codec: Codec,
-    appender: KafkaAppender,
-    ranges: KafkaRanges,
-    name: str,
-    topics: Topics,
-    prefix: str,
-    *,
-    partitions: int,
-    keys: SubjectKeys | None,
-    positions: PositionWatch,
-) -> _TopicSet:
-    """Open the rows of a topic set, whose schema has the prefix, and build its replicas, client and reads."""
-    reader = await open_reader(endpoints.postgres, schema=prefix, max_connections=endpoints.postgres_connections)
-    stack.push_async_callback(reader.close)
-    families, seals = families_of(name), entity_seals(endpoints.installation_key)
-    rows = EntityRows(reader, FamilySet(families), events_topic=topics.events, seals=seals)
-    parts = build_entity_parts(
-        families, codec, appender=appender, ranges=ranges, partitions=partitions, topics=topics, rows=rows, name=name
-    )
-    if keys is not None:
-        parts.client.encrypt = encrypt_content(keys.cipher_for, keys.is_encrypted)
-    reads = EntityReader(parts.family.families, parts.replicas, rows, reader, parts.client, positions=positions)
-    return _TopicSet(parts=parts, reads=reads, reader=reader)
+class _Closable(Protocol):
+    async def close(self) -> None: ...
 
 
-async def _open_subject_keys(
-    endpoints: Endpoints, codec: Codec, appender: KafkaAppender, ranges: KafkaRanges
-) -> SubjectKeys | None:
-    return await open_subject_keys(
-        endpoints.key_encryption_keys, codec, appender, ranges, topic=endpoints.topics.subjects, clock_ms=clock_ms
-    )
+ClosableT = TypeVar("ClosableT", bound=_Closable)
+
+
+class _Opener:
+    """Opens the resources of an application one after the other, each until the stack is closed."""
+
+    def __init__(
+        self, stack: contextlib.AsyncExitStack, endpoints: Endpoints, codec: Codec, readiness: Readiness
+    ) -> None:
+        self._stack, self._endpoints, self._codec, self._readiness = stack, endpoints, codec, readiness
+        self.prefixes = [endpoints.read_model_prefix + suffix for suffix in (ENTITY_SUFFIX, CHANNEL_SUFFIX)]
+        """Prefixes of the schemas of entities and of channels."""
+
+    def until_closed(self, resource: ClosableT) -> ClosableT:
+        """Return the resource, which is closed with the others."""
+        self._stack.push_async_callback(resource.close)
+        return resource
+
+    async def wait(self, name: str, open_resource: Callable[[], Awaitable[Resource]]) -> Resource:
+        """Return the resource once it opens."""
+        return await wait_for(name, self._readiness, open_resource)
+
+    async def connect(self) -> None:
+        """Connect to the broker and to Postgres, which may be away and come back."""
+        endpoints = self._endpoints
+        self.appender = KafkaAppender(endpoints.kafka)
+        await self.wait("broker", self.appender.start)
+        self.until_closed(self.appender)
+        self.ranges = KafkaRanges(endpoints.kafka)
+        await self.wait("broker", self.ranges.start)
+        self.until_closed(self.ranges)
+        self._partitions = await self.wait("broker", lambda: _partition_count(self.appender, endpoints.topics))
+        self.reader = await open_reader(
+            endpoints.postgres,
+            schema=endpoints.read_model_prefix,
+            max_connections=endpoints.postgres_connections,
+            min_connections=endpoints.postgres_min_connections,
+        )
+        self.until_closed(self.reader)
+        self.projection = SqlReadModels(self.reader)
+
+    async def tail(self, topic: str, offsets: Mapping[int, int]) -> KafkaTail:
+        """Open a tail of the topic from these offsets."""
+        return self.until_closed(await self.wait("broker", partial(open_tail, self._endpoints.kafka, topic, offsets)))
+
+    async def open_runs(self) -> tuple[EventHub, KafkaTail]:
+        """Open the hub of events of runs, and their tail from where the read models are."""
+        topic = self._endpoints.topics.events
+        starts = await self.wait("postgres", lambda: _hub_starts(self.projection, topic, self._partitions))
+        hub = EventHub(
+            self._codec, starts, live_runs=await self.wait("postgres", lambda: _list_live_runs(self.projection))
+        )
+        log.info("the log has %d partitions; reading from %s", self._partitions, _describe_starts(starts))
+        return hub, await self.tail(topic, {partition: start.next_offset for partition, start in starts.items()})
+
+    async def open_previews(self) -> KafkaTail:
+        """Open a tail of what models are saying, from the turns under way on."""
+        topic = self._endpoints.topics.previews
+        starts = await self.wait("broker", lambda: _preview_starts(self.ranges, topic, self._partitions))
+        return await self.tail(topic, starts)
+
+    async def open_subject_keys(self) -> SubjectKeys | None:
+        """Read the keys of subjects; None when content is not encrypted. Raises Transient."""
+        endpoints = self._endpoints
+        return await open_subject_keys(
+            endpoints.key_encryption_keys,
+            self._codec,
+            self.appender,
+            self.ranges,
+            topic=endpoints.topics.subjects,
+            clock_ms=clock_ms,
+        )
+
+    def open_credentials(self) -> RunCredentials | None:
+        """Return the credentials of runs; None without an installation key."""
+        key = self._endpoints.installation_key
+        if key is None:
+            return None
+        return RunCredentials(self.until_closed(PostgresCredentialRows(self._endpoints.postgres)), key)
+
+    async def open_topic_sets(self, keys: SubjectKeys | None, positions: PositionWatch) -> list[_TopicSet]:
+        """Open the rows, replicas and reads of each topic set, that of entities first, and read its replicas."""
+        topics = (self._endpoints.topics.entities, self._endpoints.topics.channels)
+        return [
+            await self._open_topic_set(name, of_set, prefix, keys, positions)
+            for name, of_set, prefix in zip(TOPIC_SETS, topics, self.prefixes, strict=True)
+        ]
+
+    async def _open_topic_set(
+        self, name: str, topics: Topics, prefix: str, keys: SubjectKeys | None, positions: PositionWatch
+    ) -> _TopicSet:
+        endpoints = self._endpoints
+        reader = self.until_closed(
+            await open_reader(endpoints.postgres, schema=prefix, max_connections=endpoints.postgres_connections)
+        )
+        families, seals = families_of(name), entity_seals(endpoints.installation_key)
+        rows = EntityRows(reader, FamilySet(families), events_topic=topics.events, seals=seals)
+        parts = build_entity_parts(
+            families,
+            self._codec,
+            appender=self.appender,
+            ranges=self.ranges,
+            partitions=self._partitions,
+            topics=topics,
+            rows=rows,
+            name=name,
+        )
+        if keys is not None:
+            parts.client.encrypt = encrypt_content(keys.cipher_for, keys.is_encrypted)
+        reads = EntityReader(parts.family.families, parts.replicas, rows, reader, parts.client, positions=positions)
+        await self.wait("broker", parts.replicas.open)
+        tail = await self.tail(topics.events, parts.replicas.next_offsets)
+        return _TopicSet(parts=parts, reads=reads, reader=reader, tail=tail)
+
+    async def open_tables(self, tables: Sequence[GlobalTable[Any]]) -> Sequence[Callable[[], Awaitable[None]]]:
+        """Read tables to their ends; return what follows them."""
+        opened = GlobalTables(self._stack, self.ranges, partial(open_tail, self._endpoints.kafka))
+        for table in tables:
+            await self.wait("broker", partial(opened.open, table))
+        return list(opened.followers.values())
+
+    async def open_client_requests(self) -> KafkaTail:
+        """Open a tail of requests for clients, from now on; its user closes it. Raises Transient."""
+        partitions = await self.appender.partitions(REQUESTS_TOPIC)
+        if not partitions:
+            raise Transient(
+                f"there is no topic {REQUESTS_TOPIC}; run python -m loomlog.redpanda.apply", kind="unavailable"
+            )
+        ends = await self.ranges.end_offsets(REQUESTS_TOPIC, partitions)
+        return await open_tail(self._endpoints.kafka, REQUESTS_TOPIC, ends)
 
 
 async def wait_for(name: str, readiness: Readiness, open_resource: Callable[[], Awaitable[Resource]]) -> Resource:
@@ -377,14 +417,6 @@ async def _list_live_runs(projection: SqlReadModels) -> list[LiveRun]:
         if not has_no_tables(declined):
             raise
         return []
-
-
-async def _open_client_requests(options: KafkaOptions, ranges: KafkaRanges, appender: KafkaAppender) -> KafkaTail:
-    """Open a tail of requests for clients, from now on. Raises Transient."""
-    partitions = await appender.partitions(REQUESTS_TOPIC)
-    if not partitions:
-        raise Transient(f"there is no topic {REQUESTS_TOPIC}; run python -m loomlog.redpanda.apply", kind="unavailable")
-    return await open_tail(options, REQUESTS_TOPIC, await ranges.end_offsets(REQUESTS_TOPIC, partitions))
 
 
 async def _preview_starts(ranges: KafkaRanges, topic: str, partitions: int) -> Mapping[int, int]:

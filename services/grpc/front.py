@@ -29,11 +29,11 @@ from loomlog.connectors.errors import Transient
 from loomlog.connectors.process.logs import log_fields
 from loomlog.services.api.request_shares import NO_SLOTS, RouteSlots, Takes
 from loomlog.services.api.service import OF_PROCESS, Service
-from loomlog.services.application.application import clock_ms, new_token
 from loomlog.services.application.authentication import require_access
 from loomlog.services.application.dispatch import Dispatch
 from loomlog.services.application.errors import bad_request, key_reused, share_refusal, stopping_error, unavailable
 from loomlog.services.application.request_context import RequestContext, current_request
+from loomlog.services.application.resources import clock_ms, new_token
 from loomlog.services.application.runs.requests import check_idempotency_key
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.rules import PUBLIC, Access

@@ -17,8 +17,8 @@ from msgspec import Meta
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.services.api.routing_view import aliases_json
 from loomlog.services.api.service import Service
-from loomlog.services.application.application import clock_ms
 from loomlog.services.application.operations import product_operations
+from loomlog.services.application.resources import clock_ms
 from loomlog.services.core.access.decide import has_scope
 from loomlog.services.core.access.rules import ANY_CALLER, PUBLIC, requires
 from loomlog.services.core.access.scopes import ADMIN

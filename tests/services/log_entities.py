@@ -2,7 +2,7 @@
 
 entities = LogEntities()
 async with served(tmp_path, entity_commands=entities, entity_reads=entities, files=...) as here:
-    entities.attach(here.world.log, here.world.layer.entity_parts)
+    entities.attach(here.world.log, here.world.layer.resources.entities)
 """
 
 from collections.abc import Mapping, Sequence

@@ -44,10 +44,10 @@ from loomlog.schemas.ids import partition_key
 from loomlog.schemas.reader import TermReader
 from loomlog.schemas.records import replace
 from loomlog.services.application.admin.erasure import TENANT_SUBJECT
-from loomlog.services.application.application import TOPICS
 from loomlog.services.application.queries.audit_log import EventQuery
 from loomlog.services.application.queries.history_json import comparison_json, run_at_json
 from loomlog.services.application.queries.run_json import event_json, run_json
+from loomlog.services.application.resources import TOPICS
 from loomlog.services.application.runs.forks import ForkRequest
 from loomlog.services.application.runs.requests import RunRequest, check_request, request_digest
 from loomlog.services.application.streaming.items import StreamChunk

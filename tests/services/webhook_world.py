@@ -195,7 +195,7 @@ class WebhookWorld:
             secret=self._secret,
             stored=CredentialReader(directory, StoredCredentials(self._identity.rows, self._secret)),
         )
-        parts = self.world.layer.entity_parts
+        parts = self.world.layer.resources.entities
         return IngressReader(
             MemoryGroup(self.log, self.committed),
             local_codec(),
@@ -284,7 +284,7 @@ async def webhook_world(
         ),
     }
     async with served(folder, **parts, **more) as here:
-        entities.attach(here.world.log, here.world.layer.entity_parts)
+        entities.attach(here.world.log, here.world.layer.resources.entities)
         made = WebhookWorld(here, entities, files, identity)
         await made.world.layer.ingress_publisher.open()
         parking = asyncio.create_task(made.dead_letters.run())

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from loomlog.projections.frames.frame_json import format_rfc3339
-from loomlog.services.application.application import Application, clock_ms
+from loomlog.services.application.application import Application
 from loomlog.services.application.dispatch import Dispatch
 from loomlog.services.application.errors import bad_request
 from loomlog.services.application.event_webhooks import (
@@ -25,6 +25,7 @@ from loomlog.services.application.event_webhooks import (
     EventWebhooks,
     occurrence_json,
 )
+from loomlog.services.application.resources import clock_ms
 from loomlog.services.application.streaming.run_feed import (
     ANSWERED,
     ASKED,

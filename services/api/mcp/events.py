@@ -39,8 +39,9 @@ from loomlog.services.api.mcp.message_stream import Messages
 from loomlog.services.api.mcp.messages import Message, RpcError, notification, result_message
 from loomlog.services.api.mcp.requests import McpRequests
 from loomlog.services.api.mcp.server import McpServer, refused_request
-from loomlog.services.application.application import Application, clock_ms
+from loomlog.services.application.application import Application
 from loomlog.services.application.event_webhooks import occurrence_json
+from loomlog.services.application.resources import clock_ms
 from loomlog.services.application.streaming.run_feed import FeedCursor, RunEventFilter
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.event_types import Arguments, EventType

@@ -11,8 +11,9 @@ from loomlog.services.api.mcp.event_operations import EventOperations
 from loomlog.services.api.mcp.operations import McpOperations
 from loomlog.services.api.mcp.state_file_operations import StateFileOperations
 from loomlog.services.api.mcp.tasks import TaskOperations
-from loomlog.services.application.application import Application, clock_ms
+from loomlog.services.application.application import Application
 from loomlog.services.application.dispatch import Dispatch
+from loomlog.services.application.resources import clock_ms
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.operations import Answer, AnyOperation
 

@@ -28,9 +28,10 @@ from loomlog.services.api.mcp.operations import (
     start_run,
 )
 from loomlog.services.api.mcp.questions import Question, input_requests, response_of
-from loomlog.services.application.application import Application, clock_ms
+from loomlog.services.application.application import Application
 from loomlog.services.application.bodies.fields import model_fields
 from loomlog.services.application.errors import bad_request
+from loomlog.services.application.resources import clock_ms
 from loomlog.services.application.runs.batch import OutcomeBuilder, SpawnOutcome, outcome_json
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.rules import own_data

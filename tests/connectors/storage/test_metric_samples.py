@@ -8,7 +8,7 @@ import pytest_asyncio
 from loomlog.connectors.storage import metric_samples
 from loomlog.connectors.storage.metric_samples import MetricBucket, MetricSample, PostgresMetricSamples
 from loomlog.connectors.storage.postgres import PostgresOptions
-from loomlog.services.application.application import clock_ms
+from loomlog.services.application.resources import clock_ms
 
 
 @pytest_asyncio.fixture(loop_scope="session")

@@ -72,11 +72,11 @@ STARTS = {
 
 
 async def test_whatever_starts_runs_waits_for_the_limit_whose_position_it_brings(tmp_path: Path) -> None:
-    async with served(tmp_path, position_wait_s=0.05) as here:
+    async with served(tmp_path, waits={"position_s": 0.05}) as here:
         client = here.client()
         limit = {"scope": "tenant", "tenant_id": "acme", "hard_limit": 5}
         position = (await client.put("/v1/_limits", json=limit)).headers["X-Loomlog-Position"]
-        replicas = here.world.layer.entity_parts.replicas
+        replicas = here.world.layer.resources.entities.replicas
         reached, replicas.next_offsets[3] = replicas.next_offsets[3], 1
         for path, body in STARTS.items():
             answer = await client.post(path, json=body, headers={"X-Loomlog-Position": position})

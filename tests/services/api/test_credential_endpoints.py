@@ -101,7 +101,7 @@ async def test_a_run_that_is_started_after_a_change_is_decided_by_an_owner_that_
 
 async def test_it_is_shown_who_uses_a_credential_for_what(here: Here) -> None:
     await here.set()
-    client = here.served.world.layer.entity_parts.client
+    client = here.served.world.layer.resources.entities.client
     uses = CredentialUses(client, clock_ms=lambda: 1, first_after_s=0.0)
     reader = CredentialReader(here.directory, here.store, uses=uses)
     for run_id in ("r_1", "r_2"):

@@ -38,7 +38,7 @@ async def entities() -> LogEntities:
 async def here(tmp_path: Path, entities: LogEntities) -> AsyncIterator[Served]:
     options = [DefinitionOptions(files=FILES)]
     async with served(tmp_path, entity_commands=entities, entity_reads=entities, family_options=options) as made:
-        entities.attach(made.world.log, made.world.layer.entity_parts)
+        entities.attach(made.world.log, made.world.layer.resources.entities)
         yield made
 
 

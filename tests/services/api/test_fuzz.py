@@ -95,7 +95,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         async with served(
             folder, routes=ROWS, families=families, entity_commands=entities, entity_reads=entities
         ) as here:
-            entities.attach(here.world.log, here.world.layer.entity_parts)
+            entities.attach(here.world.log, here.world.layer.resources.entities)
             refuse_all(here.world)
             probing = asyncio.create_task(prober_of(here).run(lambda: True))
             config = uvicorn.Config(here.app, log_config=None, lifespan="off", ws="none", timeout_graceful_shutdown=1)

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from loomlog.services.application.application import TOPICS
+from loomlog.services.application.resources import TOPICS
 from tests.services.api.serving import Served, served
 from tests.services.application.owner import PARTITIONS
 from tests.services.application.world import IVY

@@ -11,7 +11,7 @@ from loomlog.connectors.errors import Transient
 from loomlog.connectors.storage.metric_samples import PostgresMetricSamples
 from loomlog.connectors.storage.postgres import PostgresOptions
 from loomlog.services.api.metric_sampler import MetricSampler
-from loomlog.services.application.application import clock_ms
+from loomlog.services.application.resources import clock_ms
 from tests.services.api.serving import Served, served
 from tests.services.application.world import ACME
 

@@ -15,8 +15,8 @@ from loomlog.services.api import operator_endpoints as module
 from loomlog.services.api import process_handlers
 from loomlog.services.api.app import build_app
 from loomlog.services.application import limits
-from loomlog.services.application.application import TOPICS
 from loomlog.services.application.errors import unavailable
+from loomlog.services.application.resources import TOPICS
 from loomlog.services.core.access.decide import Caller
 from tests.services.api.serving import Served, Wire, served, service_of
 from tests.services.application.world import IVY, READER

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest_asyncio
 
-from loomlog.services.application.application import TOPICS
+from loomlog.services.application.resources import TOPICS
 from tests.services.api.serving import Served, served
 from tests.services.application.owner import PARTITIONS
 

@@ -120,7 +120,7 @@ async def test_nulls_are_as_if_they_were_not_there(here: Served) -> None:
 
 
 async def test_a_pending_run_tells_its_ids_and_has_no_position_yet(tmp_path: Path) -> None:
-    async with served(tmp_path, decision_wait_s=0.02) as here:
+    async with served(tmp_path, waits={"decision_s": 0.02}) as here:
         answer = await here.client().post("/v1/runs", json={"agent": "deaf", "prompt": "x"})
     actual = answer.json()
     assert (answer.status_code, actual["code"]) == (503, "run_pending")
@@ -380,7 +380,7 @@ def sent_with(how: str, position: str) -> dict[str, Any]:
 
 
 async def test_a_position_that_is_not_reached_in_time_is_503_with_the_lag(tmp_path: Path) -> None:
-    async with served(tmp_path, position_wait_s=0.05) as here:
+    async with served(tmp_path, waits={"position_s": 0.05}) as here:
         run = await here.run()
         path = f"/v1/runs/{run[1].data['run_id']}"
         position = (await here.client().get(path)).json()["position"]

@@ -44,7 +44,7 @@ async def here(tmp_path: Path, entities: ScheduleEntities) -> AsyncIterator[Serv
     options = schedule_options(BLOCKS, is_enabled=True, secrets=SECRETS)
     more: dict[str, Any] = {"entity_commands": entities, "entity_reads": entities, "clock_ms": lambda: NOW_MS}
     async with served(tmp_path, family_options=[DefinitionOptions(files=FILES), options], **more) as made:
-        entities.attach(made.world.log, made.world.layer.entity_parts)
+        entities.attach(made.world.log, made.world.layer.resources.entities)
         yield made
 
 

@@ -23,8 +23,9 @@ from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.position import Position
 from loomlog.schemas.reader import TermReader
 from loomlog.schemas.records import replace
-from loomlog.services.application.application import TOPICS, Application
+from loomlog.services.application.application import Application
 from loomlog.services.application.authentication import Authenticator
+from loomlog.services.application.resources import TOPICS, ApplicationResources, Waits
 from loomlog.services.application.streaming.event_hub import EventHub, HubStart
 from loomlog.services.core.run.state import State
 from loomlog.services.stream.archive.run_log import LineageSegment, RunLog, fold_run
@@ -59,7 +60,7 @@ class Installation:
         self.files = StateFiles(folder)
         self._projected = dict.fromkeys(range(world.partitions), 0)
         reads = LogEntities(world.partitions)
-        self.layer = Application(
+        resources = ApplicationResources(
             authenticator=Authenticator(tokens()),
             hub=EventHub(local_codec(), {partition: HubStart() for partition in range(world.partitions)}),
             appender=self.log,
@@ -71,13 +72,14 @@ class Installation:
             keepalive_s=30.0,
             state_files=self.files,
             clock_ms=world.clock,
-            decision_wait_s=WAIT_S,
+            waits=Waits(decision_s=WAIT_S),
             keys=keys,
             entities=entities or entity_parts(self.log, world.partitions),
             entity_commands=reads,
             entity_reads=reads,
         )
-        reads.attach(self.log, self.layer.entity_parts)
+        self.layer = Application(resources)
+        reads.attach(self.log, self.layer.resources.entities)
 
     def project(self) -> None:
         """Brings the read models up to the end of the log."""
@@ -135,7 +137,7 @@ async def installation(
             events,
             previews,
             lambda: own_entities(made.log, partitions, world.clock),
-            lambda: follow_entities(made.layer.entity_parts, made.log),
+            lambda: follow_entities(made.layer.resources.entities, made.log),
         )
     )
     try:

@@ -38,7 +38,7 @@ from loomlog.schemas.generated.values import (
 )
 from loomlog.schemas.ids import partition_key
 from loomlog.schemas.records import replace
-from loomlog.services.application.application import TOPICS
+from loomlog.services.application.resources import TOPICS
 from loomlog.services.core.run.commands import (
     CancelCommand,
     CancelTurnCommand,

@@ -19,8 +19,8 @@ from loomlog.projections.tables import EVERY_TENANT, Scope, page_token, parse_pa
 from loomlog.projections.transcript import TranscriptPage, TranscriptRow, open_calls
 from loomlog.projections.usage import SUMS, UsageRow
 from loomlog.schemas.records import replace
-from loomlog.services.application.application import TOPICS
 from loomlog.services.application.errors import unavailable
+from loomlog.services.application.resources import TOPICS
 
 
 class TwinProjection:

@@ -24,10 +24,11 @@ from loomlog.schemas.generated.run_events import ModelCallRequested, ModelReplie
 from loomlog.schemas.generated.stream_events import Claim
 from loomlog.schemas.generated.stream_records import ModelDelta
 from loomlog.schemas.generated.values import AgentDefinition, Envelope, Usage
-from loomlog.services.application.application import Application, ApplicationTopics
+from loomlog.services.application.application import Application
 from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.bootstrap import Endpoints, Readiness, open_application, wait_for
 from loomlog.services.application.queries.audit_log import EventQuery
+from loomlog.services.application.resources import ApplicationTopics
 from loomlog.services.application.runs.requests import RunRequest
 from loomlog.services.families.entity_folds import entity_model
 from tests.services.application.world import ADMIN_CALLER, pieces_of, tokens, types_of

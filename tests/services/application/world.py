@@ -13,8 +13,9 @@ import asyncio
 import contextlib
 import hashlib
 import itertools
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from loomlog.connectors.configuration.principals import Principal, TokenTable
@@ -27,13 +28,15 @@ from loomlog.schemas.codec import local_codec
 from loomlog.schemas.conversation import Message
 from loomlog.schemas.ids import fresh_token
 from loomlog.schemas.position import Position
-from loomlog.services.application.application import TOPICS, Application
+from loomlog.services.application.application import Application
 from loomlog.services.application.authentication import Authenticator
+from loomlog.services.application.resources import TOPICS, ApplicationResources, Waits
 from loomlog.services.application.streaming.event_hub import EventHub, HubStart
 from loomlog.services.application.streaming.items import StreamChunk
 from loomlog.services.application.streaming.run_stream import RunStream
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN, RUNS_CREATE, RUNS_READ, TENANT, USER
+from loomlog.services.core.families import Family
 from loomlog.services.core.refusals import Refused
 from loomlog.services.core.run.state import State
 from loomlog.services.families.ports.entity_ends import EntityEnds
@@ -83,7 +86,15 @@ def tokens() -> TokenTable:
 class World(RunOwner):
     """See the module. Use `async with world() as w`."""
 
-    def __init__(self, *, projecting: bool = True, encrypted: bool = False, **layer: Any) -> None:
+    def __init__(
+        self,
+        *,
+        projecting: bool = True,
+        encrypted: bool = False,
+        waits: Mapping[str, float] = MappingProxyType({}),
+        families: Sequence[Family[Any, Any, Any]] | None = None,
+        **layer: Any,
+    ) -> None:
         self.log = MemoryLog(
             dict.fromkeys((TOPICS.commands, TOPICS.events, TOPICS.previews), PARTITIONS)
             | {TOPICS.subjects: 1, TOPICS.providers: 1, TOPICS.ingress: PARTITIONS}
@@ -120,7 +131,7 @@ class World(RunOwner):
         entities = LogEntities()
         ends = EntityEnds(read=partial(self.log.end_offsets, TOPICS.entities.events, PARTITIONS))
         options = [*layer.pop("family_options", ()), ends]
-        self.layer = Application(
+        resources = ApplicationResources(
             **{
                 "authenticator": Authenticator(tokens()),
                 "hub": self.hub,
@@ -133,9 +144,7 @@ class World(RunOwner):
                 "keepalive_s": 30.0,
                 "clock_ms": lambda: NOW_MS,
                 "new_token": self.token,
-                "decision_wait_s": 0.4,
-                "control_wait_s": 2.0,
-                "publish_wait_s": 0.4,
+                "waits": Waits(**{"publish_s": 0.4, "decision_s": 0.4, "control_s": 2.0, **waits}),
                 "keys": self.keys,
                 "entities": entity_parts(self.log, PARTITIONS),
                 "entity_commands": entities,
@@ -145,7 +154,8 @@ class World(RunOwner):
                 **layer,
             }
         )
-        entities.attach(self.log, self.layer.entity_parts)
+        self.layer = Application(resources, families)
+        entities.attach(self.log, self.layer.resources.entities)
         for partition in range(PARTITIONS):
             self.claim(partition)
 
@@ -197,7 +207,7 @@ async def world(*, owner: bool = True, entity_owner: bool = True, **more: Any) -
     providers = made.log.tail(TOPICS.providers, {0: 0})
     beside = [
         *([lambda: own_entities(made.log, PARTITIONS, lambda: NOW_MS)] if entity_owner else []),
-        lambda: follow_entities(made.layer.entity_parts, made.log),
+        lambda: follow_entities(made.layer.resources.entities, made.log),
         lambda: made.layer.provider_table.follow(providers),
         *([made.own] if owner else []),
     ]

@@ -96,10 +96,10 @@ async def test_whoever_set_a_limit_starts_runs_that_wait_for_it() -> None:
 
 
 async def test_the_position_of_a_limit_is_waited_for() -> None:
-    async with world(position_wait_s=0.05) as made:
+    async with world(waits={"position_s": 0.05}) as made:
         _, position = await put(made, ACME, of_user())
         await made.layer.barrier.wait_for([position])
-        made.layer.entity_parts.replicas.next_offsets[3] = 1
+        made.layer.resources.entities.replicas.next_offsets[3] = 1
         actual = await declined(made.layer.barrier.wait_for([position]))
         assert (actual.code, actual.details["lag"]) == ("not_yet", int(position.rpartition(":")[2]))
 
@@ -152,7 +152,7 @@ async def test_everybody_sees_the_limits_within_reach(caller: Caller, scopes: li
 
 
 async def test_without_a_runtime_a_limit_is_said_to_be_pending_and_is_set_when_one_comes() -> None:
-    async with world(entity_owner=False, control_wait_s=0.05) as made:
+    async with world(entity_owner=False, waits={"control_s": 0.05}) as made:
         assert (await declined(put(made, ACME, of_user()))).code == "limit_pending"
         owner = asyncio.create_task(own(made.log, PARTITIONS, lambda: NOW_MS))
         await until(lambda: made.layer.limits._accounts.state.limits)

@@ -18,7 +18,7 @@ from loomlog.schemas.records import replace
 from loomlog.services.application.admin import entity_references
 from loomlog.services.application.admin.entity_references import EntityContent, EntityReferences, SearchedSubject
 from loomlog.services.application.admin.erasure_json import report_json
-from loomlog.services.application.application import TOPICS as ALL_TOPICS
+from loomlog.services.application.resources import TOPICS as ALL_TOPICS
 from loomlog.services.core.families import caller_of, no_sends
 from loomlog.services.families.registry import all_families
 from loomlog.services.stream.encryption.subject_keys import ERASED, SubjectKeys
@@ -132,7 +132,7 @@ async def test_names_and_definitions_of_its_runs_are_counted_because_they_stay(h
     )
     answer = await world.ask(world.processes[0], written)
     assert isinstance(answer.events[0], DefVersionCreated), answer
-    content = EntityContent(here.layer.entity_parts, world.log, CODEC)
+    content = EntityContent(here.layer.resources.entities, world.log, CODEC)
     searched = SearchedSubject(tenant=tenant, user_id="ivy", key_ids=(), run_ids={"r_ivy"})
     found = await content.find_references(searched)
     assert (found.events, found.definitions, found.truncated) == (0, 1, False)

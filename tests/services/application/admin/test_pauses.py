@@ -13,8 +13,8 @@ from loomlog.schemas.generated.run_events import (
     RunResumed,
 )
 from loomlog.schemas.generated.values import Spawn, ToolCall
-from loomlog.services.application.application import TOPICS
 from loomlog.services.application.queries.run_json import run_json
+from loomlog.services.application.resources import TOPICS
 from loomlog.services.application.runs.interrupts import InterruptResponse
 from loomlog.services.application.runs.requests import RunRequest
 from loomlog.services.core.access.decide import Caller

@@ -9,7 +9,7 @@ from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.codec import local_codec, read_envelope
 from loomlog.schemas.generated.budget_events import BudgetMonthBegan
 from loomlog.schemas.records import replace
-from loomlog.services.application.application import TOPICS
+from loomlog.services.application.resources import TOPICS
 from loomlog.services.core.families import aggregate_key
 from loomlog.services.families.budget import INSTALLATION
 from loomlog.services.families.ports.spending_limits import LimitRequest
@@ -42,7 +42,7 @@ async def test_budgets_that_were_damaged_are_stated_anew_as_they_were_or_otherwi
         repairs = made.layer.repairs
         await limited(made, 10)
         forge(made)
-        await until(lambda: made.layer.entity_parts.replicas.quarantined())
+        await until(lambda: made.layer.resources.entities.replicas.quarantined())
         shown = await repairs.show(INSTALLATION)
         assert ("offset 3" in shown.quarantine, amounts(shown.state)) == (True, [10])
         [account] = shown.state["limits"]
@@ -68,5 +68,5 @@ async def test_what_cannot_be_repaired_is_refused() -> None:
 
 
 async def test_without_a_runtime_a_repair_is_pending() -> None:
-    async with world(entity_owner=False, control_wait_s=0.05) as made:
+    async with world(entity_owner=False, waits={"control_s": 0.05}) as made:
         assert (await declined(made.layer.repairs.repair(ADMIN_CALLER, INSTALLATION))).code == "repair_pending"

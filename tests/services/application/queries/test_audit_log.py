@@ -9,10 +9,10 @@ from loomlog.connectors.protocols import LogRange, ProducerRecord
 from loomlog.schemas.generated.run_events import RunParked
 from loomlog.schemas.ids import partition_key
 from loomlog.services.application import limits
-from loomlog.services.application.application import TOPICS
 from loomlog.services.application.queries import audit_log as module
 from loomlog.services.application.queries import log_pages
 from loomlog.services.application.queries.audit_log import AuditLog, EventPage, EventQuery
+from loomlog.services.application.resources import TOPICS
 from loomlog.services.application.runs.requests import RunRequest
 from loomlog.services.application.runs.start import StartedRun
 from loomlog.services.core.access.decide import Caller

@@ -2,9 +2,9 @@ import pytest
 
 from loomlog.connectors.protocols import LogRecord
 from loomlog.schemas.generated.run_events import RunParked
-from loomlog.services.application.application import TOPICS
 from loomlog.services.application.queries import log_window as module
 from loomlog.services.application.queries.log_window import LogWindow
+from loomlog.services.application.resources import TOPICS
 from tests.services.application.world import World
 
 

@@ -5,8 +5,8 @@ from loomlog.projections.engine.positions import WaitResult
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.position import Position
 from loomlog.services.application import limits
-from loomlog.services.application.application import TOPICS
 from loomlog.services.application.queries.read_your_writes import PositionBarrier
+from loomlog.services.application.resources import TOPICS
 from loomlog.services.application.streaming.event_hub import EventHub, HubStart
 from tests.services.application.world import declined
 

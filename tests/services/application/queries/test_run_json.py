@@ -1,9 +1,9 @@
 import orjson
 
 from loomlog.projections.runs import RunRow
-from loomlog.services.application.application import TOPICS
 from loomlog.services.application.queries.audit_log import EventView
 from loomlog.services.application.queries.run_json import event_json, frame_json, run_json, session_json
+from loomlog.services.application.resources import TOPICS
 from loomlog.services.application.runs.requests import RunRequest
 from tests.services.application.world import ADMIN_CALLER, pieces_of, world
 

@@ -88,7 +88,7 @@ async def test_a_summary_that_fails_is_said_and_changes_nothing() -> None:
 
 
 async def test_a_summary_that_takes_long_is_pending_and_goes_on() -> None:
-    async with world(compaction_wait_s=0.1) as made:
+    async with world(waits={"compaction_s": 0.1}) as made:
         run = await made.layer.runs.start(
             ADMIN_CALLER, RunRequest(agent="silent", prompt=f"task {LONG}", interactive=True)
         )

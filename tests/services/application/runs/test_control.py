@@ -166,7 +166,7 @@ async def test_a_run_that_ends_while_input_is_on_its_way_is_not_found() -> None:
 
 
 async def test_input_nobody_answers_is_said_to_be_pending() -> None:
-    async with world(control_wait_s=0.02) as made:
+    async with world(waits={"control_s": 0.02}) as made:
         run = await start(made, "silent")
         made.owner_is_busy = True
         assert (await declined(made.layer.control.post_input(ADMIN_CALLER, run.run_id, "x"))).code == "input_pending"
@@ -174,7 +174,7 @@ async def test_input_nobody_answers_is_said_to_be_pending() -> None:
 
 
 async def test_orders_to_a_quarantined_run_say_why_nothing_happens() -> None:
-    async with world(control_wait_s=0.02) as made:
+    async with world(waits={"control_s": 0.02}) as made:
         run = await start(made, "silent")
         made.owner_is_busy = True
         made.happen(run.run_id, RunQuarantined(error="a bug", record_offset=1, record_topic="t"))
@@ -222,7 +222,7 @@ async def test_quarantine_and_release_are_for_administrators_and_for_runs_that_a
 
 
 async def test_a_refusal_of_somebody_elses_command_is_not_taken_for_ones_own() -> None:
-    async with world(control_wait_s=0.05) as made:
+    async with world(waits={"control_s": 0.05}) as made:
         run = await start(made, "silent")
         made.owner_is_busy = True
         asked = asyncio.create_task(made.layer.control.post_input(ADMIN_CALLER, run.run_id, "x"))
@@ -385,7 +385,7 @@ async def test_cancel_by_a_chosen_handle_finds_its_newest_run() -> None:
 
 
 async def test_a_cancel_nobody_answers_is_said_to_be_pending() -> None:
-    async with world(control_wait_s=0.02) as made:
+    async with world(waits={"control_s": 0.02}) as made:
         run = await start(made, "silent")
         made.owner_is_busy = True
         actual = await declined(made.layer.control.cancel(ADMIN_CALLER, run.agent_id))
@@ -408,7 +408,7 @@ async def test_read_models_that_go_away_while_waiting_do_not_spoil_a_cancel() ->
 
 
 async def test_orders_leave_no_subscription_behind() -> None:
-    async with world(control_wait_s=0.02) as made:
+    async with world(waits={"control_s": 0.02}) as made:
         run = await start(made, "silent")
         run.stream.close()
         await made.layer.control.cancel(ADMIN_CALLER, run.agent_id)
@@ -462,7 +462,7 @@ async def test_a_call_that_is_not_done_has_no_result() -> None:
 
 
 async def test_a_resolution_nobody_answers_is_said_to_be_pending() -> None:
-    async with world(control_wait_s=0.02) as made:
+    async with world(waits={"control_s": 0.02}) as made:
         run = await start(made, "silent")
         made.lose_a_call(run.run_id)
         made.owner_is_busy = True  # no runtime is up

@@ -212,7 +212,7 @@ async def test_a_status_that_does_not_exist_is_refused() -> None:
 
 
 async def test_an_answer_nobody_takes_is_said_to_be_pending() -> None:
-    async with world(control_wait_s=0.02) as made:
+    async with world(waits={"control_s": 0.02}) as made:
         run, [question] = await asking(made)
         made.owner_is_busy = True
         pending = made.layer.interrupts.resolve(ADMIN_CALLER, run.run_id, question, YES)

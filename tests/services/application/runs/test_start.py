@@ -335,7 +335,7 @@ async def test_a_bound_that_was_met_says_when_to_come_again(code: str, retry_aft
 
 
 async def test_without_a_runtime_the_run_is_accepted_and_said_to_be_pending() -> None:
-    async with world(decision_wait_s=0.02) as made:
+    async with world(waits={"decision_s": 0.02}) as made:
         actual = await declined(start(made, "deaf"))
         (command,) = made.commands()
     assert actual.code == "run_pending"
@@ -345,7 +345,7 @@ async def test_without_a_runtime_the_run_is_accepted_and_said_to_be_pending() ->
 
 
 async def test_a_refused_or_pending_start_leaves_no_subscription_behind() -> None:
-    async with world(decision_wait_s=0.02) as made:
+    async with world(waits={"decision_s": 0.02}) as made:
         await declined(start(made, "deaf"))
         await declined(start(made, "ghost"))
         assert made.hub.subscribers == 0
@@ -711,7 +711,7 @@ async def test_the_same_key_continues_a_session_once() -> None:
 
 
 async def test_a_lost_acknowledgement_still_starts_one_run() -> None:
-    async with world(publish_wait_s=2.0) as made:
+    async with world(waits={"publish_s": 2.0}) as made:
         first = await finished(made)  # nothing else is appended from here on
         made.log.lose_acks = 1
         accepted = await start(made)

@@ -11,7 +11,7 @@ from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.run_events import InputReceived, RunCancelled, WaitReported
 from loomlog.schemas.generated.values import Usage
 from loomlog.services.application import limits
-from loomlog.services.application.application import TOPICS
+from loomlog.services.application.resources import TOPICS
 from loomlog.services.application.runs.requests import RunRequest
 from loomlog.services.application.streaming.event_hub import EventHub, HubStart
 from loomlog.services.application.streaming.items import DeltaItem, EventItem, Item

@@ -17,7 +17,7 @@ import pytest
 from loomlog.schemas.reader import RawEvent
 from loomlog.schemas.records import replace
 from loomlog.services.application import limits
-from loomlog.services.application.application import TOPICS as ALL_TOPICS
+from loomlog.services.application.resources import TOPICS as ALL_TOPICS
 from loomlog.services.application.transfer.restore import RestoreResult
 from loomlog.services.application.transfer.state_files import StateFileRequest
 from loomlog.services.core.entity_import import original_event

@@ -15,8 +15,9 @@ from loomlog.connectors.storage.postgres import PostgresOptions, connect
 from loomlog.connectors.storage.state_files import StateFiles
 from loomlog.projections.runs import RunRow
 from loomlog.redpanda.apply import apply
-from loomlog.services.application.application import Application, ApplicationTopics
+from loomlog.services.application.application import Application
 from loomlog.services.application.bootstrap import Endpoints
+from loomlog.services.application.resources import ApplicationTopics
 from loomlog.services.application.runs.requests import RunRequest
 from loomlog.services.application.transfer.state_files import StateFileRequest
 from loomlog.services.runtime.telemetry.tracing import NO_TRACING
