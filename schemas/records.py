@@ -13,7 +13,7 @@ Not chosen: frozen dataclasses (decision 30).
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from msgspec import Struct
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # mypy checks the fields given to dataclasses.replace, also f
 else:
     from msgspec.structs import replace
 
+ValueT = TypeVar("ValueT", bound="Value")
 TAG_FIELD = "_"
 """Key of the class name in a JSON object; no field may have this name."""
 
@@ -61,3 +62,9 @@ class Secretive(Value, frozen=True):
 
 
 __all__ = ["TAG_FIELD", "Record", "Secretive", "Value", "replace"]
+
+
+def build_from(record: type[ValueT], source: Value, /, **others: Any) -> ValueT:
+    """Return a value with the fields that another has under the same names, and with these others."""
+    names = (name for name in record.__struct_fields__ if name in source.__struct_fields__ and name not in others)
+    return record(**{name: getattr(source, name) for name in names}, **others)

@@ -30,8 +30,9 @@ from loomlog.services.api.app import build_app
 from loomlog.services.api.openapi import encode_document
 from loomlog.services.api.process import build_service, end_streams, run_application, run_process
 from loomlog.services.api.service import Service, installed_version
-from loomlog.services.api.settings import ApiSettings, MissingApiSetting, api_settings
+from loomlog.services.api.settings import ApiSettings, api_settings
 from loomlog.services.core.bounded_resources import EVENT_STREAMS, REQUESTS, STARTED_STREAMS, WAITING_REQUESTS
+from loomlog.services.core.refusals import StartProblem
 from loomlog.services.web.static_files import WebPage, WebPageError, load_web_page
 
 log = logging.getLogger("loomlog.api")
@@ -185,7 +186,7 @@ def _open_socket(settings: ApiSettings) -> socket.socket:
     try:
         return socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
     except OSError as error:
-        raise MissingApiSetting(
+        raise StartProblem(
             f"cannot listen on {settings.host}:{settings.port}: {error.strerror}; "
             "stop what listens there, or set LOOMLOG_LISTEN_ADDR"
         ) from error

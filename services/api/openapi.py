@@ -16,7 +16,6 @@ import orjson
 from msgspec import Struct
 from pydantic import TypeAdapter
 
-from loomlog.services.api.answer_examples import ANSWER_EXAMPLES
 from loomlog.services.api.examples import BODY_EXAMPLES
 from loomlog.services.api.request_shares import Takes
 from loomlog.services.api.responses import JsonResponse
@@ -121,12 +120,11 @@ def build_document(version: str, routes: Sequence[Route] = ROUTES) -> dict[str, 
     for body in bodies:
         definitions["$defs"][body.__name__]["examples"] = [BODY_EXAMPLES[body]]
     for one in described:
-        examples = {} if one.example is None or one.name in ANSWER_EXAMPLES else {"examples": [one.example]}
+        examples = {} if one.example is None else {"examples": [one.example]}
         definitions["$defs"][one.name] = {"title": one.name, **one.schema, **examples}
     schemas = definitions["$defs"]
     for answer in {schema_name(one) for one in answers} | {one.name for one in described}:
-        example = ANSWER_EXAMPLES.get(answer) or example_of(schemas[answer], schemas)
-        schemas[answer].setdefault("examples", [example])
+        schemas[answer].setdefault("examples", [example_of(schemas[answer], schemas)])
     paths: dict[str, Any] = {}
     for route in routes:
         paths.setdefault(route.template, {})[route.method.lower()] = _operation(route)

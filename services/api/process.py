@@ -32,37 +32,27 @@ from loomlog.services.api.metric_sampler import MetricSampler
 from loomlog.services.api.metrics import Metrics
 from loomlog.services.api.request_shares import RequestShares
 from loomlog.services.api.service import Service, installed_version
-from loomlog.services.api.settings import ApiSettings, MissingApiSetting
+from loomlog.services.api.settings import ApiSettings
 from loomlog.services.api.shared_insights import SharedInsights
 from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.bootstrap import open_application, wait_for
 from loomlog.services.application.resources import clock_ms
+from loomlog.services.core.refusals import StartProblem
 from loomlog.services.families import FamilyProblem
 from loomlog.services.families.opening import RunningProcess, read_family_options
 from loomlog.services.families.process_start import load_for_start
 from loomlog.services.families.registry import all_families
-from loomlog.services.stream.encryption.subject_keys import WrongInstallationKey
 
 log = logging.getLogger(__name__)
 
-START_PROBLEMS: tuple[type[Exception], ...] = (
-    ConfigurationError,
-    FamilyProblem,
-    MissingApiSetting,
-    WrongInstallationKey,
-)
+START_PROBLEMS = (ConfigurationError, FamilyProblem, StartProblem)
 """What a person has to change before the process can start; the text says it."""
 
 
 def run_process(
-    name: str,
-    run: Callable[[ProcessConfiguration], Coroutine[Any, Any, None]],
-    process_log: logging.Logger,
-    *problems: type[Exception],
+    name: str, run: Callable[[ProcessConfiguration], Coroutine[Any, Any, None]], process_log: logging.Logger
 ) -> int:
-    """Load the configuration, run the process to its end, and return its exit code. `problems`: START_PROBLEMS of its
-    own.
-    """
+    """Load the configuration, run the process to its end, and return its exit code."""
     try:
         loaded = load_for_start(os.environ, working_directory=Path.cwd(), services=["api"])
         logs.configure_logging(loaded.settings.log_level)
@@ -71,7 +61,7 @@ def run_process(
         for warning in loaded.warnings:
             process_log.warning("%s", warning)
         uvloop.run(run(loaded))
-    except START_PROBLEMS + problems as error:
+    except START_PROBLEMS as error:
         print(f"{name} cannot start: {error}", file=sys.stderr)  # noqa: T201 - for the person who starts it
         return 2
     except ConnectorError as error:

@@ -22,13 +22,10 @@ from loomlog.redpanda.topics import load_topics
 from loomlog.services.api.ui_session import host_names
 from loomlog.services.application.bootstrap import Endpoints
 from loomlog.services.application.clients.connections import ClientLimits
+from loomlog.services.core.refusals import StartProblem
 
 STATE_FILES_FOLDER = "states"
 """Folder in the blob store's folder, which all replicas share; payloads are in folders named with two hex digits."""
-
-
-class MissingApiSetting(Exception):
-    """A required setting is missing; the text names it and how to set it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,10 +51,10 @@ class ApiSettings:
 
 
 def api_settings(settings: Settings, *, name: str = "api") -> ApiSettings:
-    """Select the API's part of the settings. `name` is that of the process. Raises MissingApiSetting."""
+    """Select the API's part of the settings. `name` is that of the process. Raises StartProblem."""
     for name, value in (("LOOMLOG_KAFKA", settings.kafka), ("LOOMLOG_POSTGRES", settings.postgres)):
         if not value:
-            raise MissingApiSetting(f"{name} is not set: start everything with `loomlog up`, or name a server")
+            raise StartProblem(f"{name} is not set: start everything with `loomlog up`, or name a server")
     host, _, port = settings.listen_addr.rpartition(":")
     return ApiSettings(
         host=host.strip("[]"),
@@ -110,18 +107,18 @@ def _audit_keys(settings: Settings) -> Mapping[str, PublicKey]:
     try:
         return load_public_keys(settings.audit_public_keys)
     except Permanent as error:
-        raise MissingApiSetting(f"LOOMLOG_AUDIT_PUBLIC_KEYS: {error}") from error
+        raise StartProblem(f"LOOMLOG_AUDIT_PUBLIC_KEYS: {error}") from error
 
 
 def _encryption_keys(settings: Settings) -> KeyEncryptionKeys | None:
     try:
         return encryption_keys(settings)
     except Permanent as error:
-        raise MissingApiSetting(str(error)) from error
+        raise StartProblem(str(error)) from error
 
 
 def _installation_key(settings: Settings) -> SecretKey | None:
     try:
         return installation_key(settings)
     except Permanent as error:
-        raise MissingApiSetting(str(error)) from error
+        raise StartProblem(str(error)) from error

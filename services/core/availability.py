@@ -37,10 +37,6 @@ _RELEASE_DATE = re.compile(r"-20\d{6}\Z")
 ProviderRecord = ModelMarked | ProviderProbed | ProbeRequested
 
 
-class InvalidMark(Exception):
-    """A record without a known meaning; the text has what was expected."""
-
-
 class ModelStatus(Value, frozen=True, kw_only=True):
     """The state of a model according to calls. Times in UTC milliseconds, 0 = never."""
 
@@ -104,7 +100,7 @@ class AvailabilityTable(Value, frozen=True, kw_only=True):
     """The newest request id that each provider was probed for, which answers the older ones too."""
 
     def apply(self, record: ProviderRecord) -> "AvailabilityTable":
-        """Return the table after one record. Raises InvalidMark."""
+        """Return the table after one record. Raises ValueError."""
         match record:
             case ModelMarked():
                 return self._apply_mark(record)
@@ -173,7 +169,7 @@ class AvailabilityTable(Value, frozen=True, kw_only=True):
                     here = {**self.providers, mark.provider: status}
                     return replace(self, providers=here)._with_status(place, now, mark.at_ms)
             case _:
-                raise InvalidMark(f"the mark {mark.mark[:60]!r}: expected {RATE_LIMITED}, {STALLED} or {RECOVERED}")
+                raise ValueError(f"the mark {mark.mark[:60]!r}: expected {RATE_LIMITED}, {STALLED} or {RECOVERED}")
         return self._with_status(place, now, mark.at_ms)
 
     def _with_status(self, key: tuple[str, str], status: ModelStatus, at_ms: int) -> "AvailabilityTable":
@@ -185,7 +181,7 @@ class AvailabilityTable(Value, frozen=True, kw_only=True):
         }
         is_well = not status.is_stalled and status.limited_until_ms <= at_ms
         if not is_well and len(others) >= STATUSES_MAX:
-            raise InvalidMark(f"{STATUSES_MAX} models are marked already; {key[0][:60]}/{key[1][:60]} is left out")
+            raise ValueError(f"{STATUSES_MAX} models are marked already; {key[0][:60]}/{key[1][:60]} is left out")
         return replace(self, statuses=others if is_well else {**others, key: status})
 
     def _apply_probe(self, probe: ProviderProbed) -> "AvailabilityTable":

@@ -44,10 +44,6 @@ INTEGER_MIN, INTEGER_MAX = -(2**63), 2**63 - 1
 """Integers outside are shown as text: most readers of JSON cannot hold them."""
 
 
-class InvalidFields(ValueError):
-    """Fields that make no command: the text names each field and what was expected of it."""
-
-
 def fields_schema(record: type[Record]) -> dict[str, Any]:
     """Return the JSON schema (2020-12) of the fields of a command."""
     return _object_schema(_fields_of(record))
@@ -59,13 +55,13 @@ def field_names(record: type[Record]) -> tuple[str, ...]:
 
 
 def parse_fields(record: type[RecordT], fields: Any, envelope: CommandEnvelope) -> RecordT:
-    """Return the command with these fields, as JSON has them. Raises InvalidFields."""
+    """Return the command with these fields, as JSON has them. Raises ValueError."""
     problems: list[str] = []
     values = _parse_object(_fields_of(record), fields, "", problems)
     if problems:
         shown = list(dict.fromkeys(problems))
         more = len(shown) - PROBLEMS_MAX
-        raise InvalidFields("; ".join(shown[:PROBLEMS_MAX]) + (f"; and {more} more" if more > 0 else ""))
+        raise ValueError("; ".join(shown[:PROBLEMS_MAX]) + (f"; and {more} more" if more > 0 else ""))
     return record.from_avro({**values, ENVELOPE: envelope.to_avro()})
 
 

@@ -9,10 +9,6 @@ from loomlog.schemas.records import Value
 AGENT, TENANT, ALL = "agent", "tenant", "all"
 
 
-class InvalidPause(Exception):
-    """An unknown scope, or fields that contradict the scope; the text has what was expected."""
-
-
 class WidePause(Value, frozen=True, kw_only=True):
     """A pause of an agent (of one tenant, or of every one), of a tenant, or of everything."""
 
@@ -26,11 +22,11 @@ class WidePause(Value, frozen=True, kw_only=True):
 
 
 def validate_scope(scope: str, tenant: str, agent: str) -> None:
-    """Check that scope, tenant and agent belong together. Raises InvalidPause."""
+    """Check that scope, tenant and agent belong together. Raises ValueError."""
     right = {ALL: not tenant and not agent, TENANT: bool(tenant) and not agent, AGENT: bool(agent)}.get(scope)
     if right is None:
-        raise InvalidPause(f"scope is {scope[:60]!r}: expected agent, tenant or all")
+        raise ValueError(f"scope is {scope[:60]!r}: expected agent, tenant or all")
     if not right:
-        raise InvalidPause(
+        raise ValueError(
             f"scope {scope} with tenant {tenant[:60]!r} and agent {agent[:60]!r} does not say what to pause"
         )

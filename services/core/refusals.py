@@ -1,4 +1,5 @@
-"""How an operation above the connectors refuses or fails: one class for "no", one for "no answer".
+"""How an operation above the connectors refuses or fails: one class for "no", one for "no answer"; one for a process
+that cannot start.
 
 Decisions refuse otherwise: with a value that becomes an event, which `decided_refusal` translates.
 
@@ -85,6 +86,10 @@ class Unavailable(Exception):
         self.is_unknown = is_unknown
         self.code = code
         self.details: Mapping[str, Any] = details or {}
+
+
+class StartProblem(Exception):
+    """What a person has to change before a process can start; the text names the setting and says how."""
 
 
 def request_refusal(refused: Refused) -> Refused:

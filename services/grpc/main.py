@@ -26,7 +26,7 @@ from loomlog.services.api.process import build_service, end_streams, run_applica
 from loomlog.services.api.service import Service
 from loomlog.services.core.bounded_resources import EVENT_STREAMS, STARTED_STREAMS
 from loomlog.services.grpc.front import Front
-from loomlog.services.grpc.server import GrpcSettingProblem, build_server, listen, set_serving
+from loomlog.services.grpc.server import build_server, listen, set_serving
 from loomlog.services.grpc.settings import grpc_settings
 
 log = logging.getLogger("loomlog.grpc")
@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] = ()) -> int:
     if arguments:
         print("usage: python -m loomlog.services.grpc.main", file=sys.stderr)  # noqa: T201 - to a terminal
         return 2
-    return run_process("grpc", run, log, GrpcSettingProblem)
+    return run_process("grpc", run, log)
 
 
 if __name__ == "__main__":

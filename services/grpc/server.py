@@ -14,6 +14,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from loomlog.services.core.refusals import StartProblem
 from loomlog.services.grpc.front import Front
 from loomlog.services.grpc.messages import POOL, SERVICE, service_descriptor
 from loomlog.services.grpc.streams import STREAMS, stream_handler
@@ -30,10 +31,6 @@ PINGS_NOT_BELOW_MS = 10_000
 PING_STRIKES_MAX = 3
 IDLE_MS = 30 * 60_000
 """A connection without RPCs is closed after this time; its client opens another when it needs one."""
-
-
-class GrpcSettingProblem(Exception):
-    """A setting that cannot be used; the text names it."""
 
 
 class LoomHandlers(grpc.GenericRpcHandler):
@@ -72,17 +69,17 @@ async def set_serving(state: health.aio.HealthServicer, *, is_serving: bool) -> 
 
 
 def listen(server: grpc.aio.Server, address: str, *, certificate: Path | None, key: Path | None) -> int:
-    """Bind the address; returns the port. Raises GrpcSettingProblem."""
+    """Bind the address; returns the port. Raises StartProblem."""
     try:
         if certificate is None or key is None:
             return server.add_insecure_port(address)
         credentials = grpc.ssl_server_credentials([(key.read_bytes(), certificate.read_bytes())])
         return server.add_secure_port(address, credentials)
     except OSError as error:
-        raise GrpcSettingProblem(f"LOOMLOG_GRPC_TLS_CERT, LOOMLOG_GRPC_TLS_KEY: {error}") from error
+        raise StartProblem(f"LOOMLOG_GRPC_TLS_CERT, LOOMLOG_GRPC_TLS_KEY: {error}") from error
     except RuntimeError as error:
         text = f"cannot listen on {address}: stop what listens there, or set LOOMLOG_GRPC_ADDR ({error})"
-        raise GrpcSettingProblem(text) from error
+        raise StartProblem(text) from error
 
 
 def _options(message_bytes_max: int) -> Sequence[tuple[str, int]]:

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loomlog.connectors.configuration.settings import Settings
-from loomlog.services.api.settings import ApiSettings, MissingApiSetting, api_settings
+from loomlog.services.api.settings import ApiSettings, api_settings
+from loomlog.services.core.refusals import StartProblem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,11 +21,11 @@ class GrpcSettings:
 
 
 def grpc_settings(settings: Settings) -> GrpcSettings:
-    """Select the process's part of the settings. Raises MissingApiSetting."""
+    """Select the process's part of the settings. Raises StartProblem."""
     if not settings.grpc_addr:
-        raise MissingApiSetting("LOOMLOG_GRPC_ADDR is not set: name where gRPC is to listen, such as 127.0.0.1:8788")
+        raise StartProblem("LOOMLOG_GRPC_ADDR is not set: name where gRPC is to listen, such as 127.0.0.1:8788")
     if (settings.grpc_tls_cert is None) != (settings.grpc_tls_key is None):
-        raise MissingApiSetting("LOOMLOG_GRPC_TLS_CERT and LOOMLOG_GRPC_TLS_KEY belong together: set both, or neither")
+        raise StartProblem("LOOMLOG_GRPC_TLS_CERT and LOOMLOG_GRPC_TLS_KEY belong together: set both, or neither")
     return GrpcSettings(
         address=settings.grpc_addr,
         certificate=settings.grpc_tls_cert,

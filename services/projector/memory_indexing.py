@@ -18,9 +18,10 @@ from loomlog.connectors.kafka import KafkaAppender, KafkaRanges, open_tail
 from loomlog.projections.memory_index.entries import Decrypt
 from loomlog.projections.memory_index.vectors import Embedder
 from loomlog.schemas.codec import Codec
+from loomlog.services.core.refusals import StartProblem
 from loomlog.services.projector.memory_indexer import MemoryIndexer, readable_by
 from loomlog.services.projector.settings import ProjectorSettings
-from loomlog.services.stream.encryption.subject_keys import SubjectKeys, WrongInstallationKey, open_subject_keys
+from loomlog.services.stream.encryption.subject_keys import SubjectKeys, open_subject_keys
 from loomlog.services.stream.global_tables.global_table import PARTITION, GlobalTables
 
 log = logging.getLogger("loomlog.projector")
@@ -57,7 +58,7 @@ class MemoryIndexing:
                 return
             except Transient as error:
                 log.warning("the search index of memory waits: %s", error)
-            except WrongInstallationKey as error:
+            except StartProblem as error:
                 log.error("memory is not indexed for search: %s", error)
                 return
             try:
@@ -102,12 +103,12 @@ class MemoryIndexing:
 def unencrypted(end_offset: Callable[[str, int], Awaitable[int]]) -> Decrypt:
     """Return the function that reads texts of an installation without encryption.
 
-    It raises WrongInstallationKey when other processes encrypt: a text is indexed once, so it waits for the key.
+    It raises StartProblem when other processes encrypt: a text is indexed once, so it waits for the key.
     """
 
     async def read(text: str, tenant: str) -> str | None:
         if is_token(text) and await end_offset(KEYS_TOPIC, PARTITION):
-            raise WrongInstallationKey(
+            raise StartProblem(
                 "LOOMLOG_ENCRYPTION_KEY is not set, and content of memory is encrypted: set it and restart the "
                 "projector"
             )

@@ -24,14 +24,13 @@ from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.process import logs
 from loomlog.connectors.process.gc_tuning import tune_gc
 from loomlog.connectors.process.hardening import disable_process_dumping
+from loomlog.services.core.refusals import StartProblem
 from loomlog.services.families import FamilyProblem
 from loomlog.services.families.process_start import load_for_start
 from loomlog.services.runtime.process import open_process
 from loomlog.services.runtime.resources import RuntimeResources, open_resources
-from loomlog.services.runtime.settings import MissingRuntimeSetting
 from loomlog.services.runtime.telemetry.exposition import build_waiting_exposition
 from loomlog.services.runtime.telemetry.metrics_server import bind_socket, serve
-from loomlog.services.stream.encryption.subject_keys import WrongInstallationKey
 
 log = logging.getLogger("loomlog.runtime")
 
@@ -70,7 +69,7 @@ def main() -> int:
             log.warning("%s", warning)
         tune_gc()
         uvloop.run(run(loaded))
-    except (ConfigurationError, FamilyProblem, MissingRuntimeSetting, WrongInstallationKey) as error:
+    except (ConfigurationError, FamilyProblem, StartProblem) as error:
         print(f"runtime cannot start: {error}", file=sys.stderr)  # noqa: T201 - for the person who starts it
         return 2
     except Exception as error:

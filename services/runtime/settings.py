@@ -16,10 +16,7 @@ from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.errors import Permanent
 from loomlog.connectors.kafka import KafkaOptions
 from loomlog.connectors.storage.postgres import PostgresOptions
-
-
-class MissingRuntimeSetting(Exception):
-    """A setting without which the process cannot start is missing; the text names it and how to set it."""
+from loomlog.services.core.refusals import StartProblem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,10 +60,10 @@ class RuntimeSettings:
 
 
 def build_runtime_settings(settings: Settings) -> RuntimeSettings:
-    """Build the runtime's settings. Raises MissingRuntimeSetting."""
+    """Build the runtime's settings. Raises StartProblem."""
     for name, value in (("LOOMLOG_KAFKA", settings.kafka), ("LOOMLOG_POSTGRES", settings.postgres)):
         if not value:
-            raise MissingRuntimeSetting(f"{name} is not set: start everything with `loomlog up`, or name a server")
+            raise StartProblem(f"{name} is not set: start everything with `loomlog up`, or name a server")
     name = settings.replica_id or f"{socket.gethostname()}-{os.getpid()}"
     return RuntimeSettings(
         kafka=kafka_options(settings, f"loomlog-runtime-{name}"),
@@ -102,11 +99,11 @@ def _key_encryption_keys(settings: Settings) -> KeyEncryptionKeys | None:
     try:
         return encryption_keys(settings)
     except Permanent as error:
-        raise MissingRuntimeSetting(str(error)) from error
+        raise StartProblem(str(error)) from error
 
 
 def _installation_secret(settings: Settings) -> SecretKey | None:
     try:
         return installation_key(settings)
     except Permanent as error:
-        raise MissingRuntimeSetting(str(error)) from error
+        raise StartProblem(str(error)) from error

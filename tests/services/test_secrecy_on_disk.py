@@ -18,8 +18,8 @@ from loomlog.connectors.storage.blobs import FileBlobs
 from loomlog.services.application.bootstrap import Endpoints
 from loomlog.services.application.runs.requests import RunRequest
 from loomlog.services.cli.stack.home import Home
+from loomlog.services.core.refusals import StartProblem
 from loomlog.services.runtime import main, topics
-from loomlog.services.stream.encryption.subject_keys import WrongInstallationKey
 from tests.services.application.test_bootstrap import layer_of, places, projecting
 from tests.services.application.world import ADMIN_CALLER, IVY, pieces_of, types_of
 from tests.services.runtime.names import names_under
@@ -141,10 +141,10 @@ async def test_an_encrypted_log_is_not_opened_without_its_key(places: Endpoints)
         async with layer_of(replace(places, key_encryption_keys=given)) as layer:
             assert layer.keys is not None
             await layer.keys.cipher_for("acme", "ivy")
-        with pytest.raises(WrongInstallationKey, match="LOOMLOG_ENCRYPTION_KEY is not set"):
+        with pytest.raises(StartProblem, match="LOOMLOG_ENCRYPTION_KEY is not set"):
             async with layer_of(places):
                 pass
         other = load_key_encryption_keys(text=base64.b64encode(b"o" * 32).decode(), file=None, previous="")
-        with pytest.raises(WrongInstallationKey, match="set the right one"):
+        with pytest.raises(StartProblem, match="set the right one"):
             async with layer_of(replace(places, key_encryption_keys=other)):
                 pass

@@ -39,7 +39,7 @@ from loomlog.services.families.channel.store import ChannelStore
 from loomlog.services.runtime.models.definition_resolver import DefinitionResolver
 from loomlog.services.runtime.run.wait_answers import WaitAnswers
 from loomlog.services.runtime.run_host import StandbyEdges
-from loomlog.services.runtime.telemetry.tracing import NoTracing
+from loomlog.services.runtime.telemetry.tracing import NO_TRACING
 from loomlog.services.runtime.tools.tool_calls import ToolCalls
 from loomlog.services.runtime.tools.toolset import ProcessToolset
 from loomlog.services.stream.entities.hosting import EntityParts
@@ -282,7 +282,7 @@ class ChannelHost(EntityHost):
             operator_hosts=(),
             parallelism=PARALLEL_CALLS,
             blobs=MemoryBlobs(),
-            tracing=NoTracing(),
+            tracing=NO_TRACING,
             clock_ms=clock_ms,
         )
 

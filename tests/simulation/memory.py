@@ -31,7 +31,7 @@ from loomlog.services.families.memory.entry_operations import EntryLimits, Entry
 from loomlog.services.families.memory.store import MemoryStore
 from loomlog.services.runtime.models.definition_resolver import DefinitionResolver
 from loomlog.services.runtime.run_host import StandbyEdges
-from loomlog.services.runtime.telemetry.tracing import NoTracing
+from loomlog.services.runtime.telemetry.tracing import NO_TRACING
 from loomlog.services.runtime.tools.tool_calls import ToolCalls
 from loomlog.services.runtime.tools.toolset import ProcessToolset
 from loomlog.services.stream.entities.reading import EntityReader
@@ -137,7 +137,7 @@ class MemoryHost(EntityHost):
             operator_hosts=(),
             parallelism=PARALLEL_CALLS,
             blobs=MemoryBlobs(),
-            tracing=NoTracing(),
+            tracing=NO_TRACING,
             clock_ms=clock_ms,
         )
 

@@ -65,14 +65,6 @@ LONG_CALL_WAIT_S = 60.0
 """Seconds that a call waits for one of the session's long calls to end."""
 
 
-class DeadSession(RpcError):
-    """A session that is over, or another principal's."""
-
-
-class ForeignOrigin(RpcError):
-    """A page of another site."""
-
-
 async def answer_message(service: Service, caller: Caller, request: Request) -> Response:
     """Answer one message."""
     is_stateless = request.headers.get(REVISION_HEADER, "") in STATELESS_REVISIONS
@@ -107,7 +99,8 @@ def _check_origin(service: Service, request: Request) -> None:
     host = urlsplit(origin or "").netloc.lower()
     if not origin or is_local_origin(origin) or origin in service.login_origins or host in service.own_hosts:
         return
-    raise ForeignOrigin(INVALID_REQUEST, f"the page {origin[:80]!r} is of another site: expected one of this API")
+    text = f"the page {origin[:80]!r} is of another site: expected one of this API"
+    raise RpcError(INVALID_REQUEST, text, status=403)
 
 
 # --- the stateless era -----------------------------------------------------------------------------------------------
@@ -206,7 +199,8 @@ def _open_session(service: Service, caller: Caller, message: Message, request: R
         raise RpcError(INVALID_REQUEST, text, request_id=message.id)
     session = service.mcp_sessions.open(session_id, caller.tenant, caller.subject)
     if session is None:
-        raise DeadSession(NOT_PERMITTED, "there is no such session: begin with initialize", request_id=message.id)
+        text = "there is no such session: begin with initialize"
+        raise RpcError(NOT_PERMITTED, text, request_id=message.id, status=404)
     log_fields.set({**log_fields.get(), "mcp_session": session.nonce})
     return session
 
@@ -370,11 +364,7 @@ def _error(error: RpcError, message: Message, *, is_stateless: bool) -> Response
     """Return an error in the form of its era: its status is that of the transport, or says what is wrong."""
     if error.request_id is None:
         error.request_id = message.id
-    status = HTTP_STATUS.get(error.code, 200) if is_stateless else 200
-    if isinstance(error, DeadSession):
-        status = 404
-    elif isinstance(error, ForeignOrigin):
-        status = 403
-    elif error.code in (PARSE_ERROR, INVALID_REQUEST):
-        status = 400
-    return _json(error_message(error), status=status)
+    by_code = HTTP_STATUS.get(error.code, 200) if is_stateless else 200
+    if error.code in (PARSE_ERROR, INVALID_REQUEST):
+        by_code = 400
+    return _json(error_message(error), status=error.status or by_code)

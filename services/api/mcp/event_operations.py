@@ -42,6 +42,8 @@ from loomlog.services.core.operations import Answer, AnyOperation, Call, Effect,
 from loomlog.services.core.refusals import Refused
 from loomlog.services.families.registry import all_event_types
 
+NOT_FOUND, FORBIDDEN, EXHAUSTED, UNSUPPORTED, CALLBACK_FAILED = -32023, -32024, -32025, -32026, -32027
+"""Codes of the extension."""
 EVENTS_DEFAULT, EVENTS_MAX = 100, 500
 NEXT_POLL_MS = 1_000
 WEBHOOK = "webhook"
@@ -212,31 +214,22 @@ UNSUBSCRIBE = Operation(
 OPERATIONS: tuple[AnyOperation, ...] = (POLL, SUBSCRIBE, UNSUBSCRIBE)
 
 
-class NoSuchEvent(Refused):
-    """There is no event type of that name."""
+class EventRefused(Refused):
+    """A refusal that the extension has a code for, `number`; `data` is what it says with that code."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__("not_found", f"there is no event type {name[:80]!r}: expected one of {', '.join(TYPES)}")
-
-
-class Unsupported(Refused):
-    """A way of delivery that there is not."""
-
-    def __init__(self, mode: str, why: str) -> None:
-        super().__init__("bad_request", f"delivery.mode: {mode[:40]!r} is not possible: {why}")
-        self.mode = mode[:40]
+    def __init__(self, code: str, message: str, number: int, data: Mapping[str, Any]) -> None:
+        super().__init__(code, message)
+        self.number, self.data = number, data
 
 
-class CallbackFailed(Refused):
-    """An address that does not take part, with the category of the reason."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__("bad_request", f"delivery.url: the address did not confirm that it wants events: {reason}")
-        self.reason = reason
+def _unsupported(mode: str, why: str) -> EventRefused:
+    """Return the refusal of a way of delivery that there is not."""
+    text = f"delivery.mode: {mode[:40]!r} is not possible: {why}"
+    return EventRefused("bad_request", text, UNSUPPORTED, {"feature": "deliveryMode", "value": mode[:40]})
 
 
 class EventOperations:
-    """The handlers. All raise Refused; NoSuchEvent for an unknown type."""
+    """The handlers. All raise Refused."""
 
     def __init__(self, application: Application, dispatch: Callable[[AnyOperation], Dispatch]) -> None:
         self._application = application
@@ -284,7 +277,8 @@ class EventOperations:
                 lifetime_s=lifetime_ms / 1_000,
             )
         except EndpointRefused as error:
-            raise CallbackFailed(error.reason) from error
+            text = f"delivery.url: the address did not confirm that it wants events: {error.reason}"
+            raise EventRefused("bad_request", text, CALLBACK_FAILED, {"reason": error.reason}) from error
         answer = EventSubscribed(
             id=subscribed.id,
             refresh_before=format_rfc3339(subscribed.expires_at_ms),
@@ -304,9 +298,9 @@ class EventOperations:
     def _webhooks(self, name: str, delivery: EventDelivery) -> EventWebhooks:
         webhooks = self._application.event_webhooks
         if webhooks is None:
-            raise Unsupported("webhook", "no LOOMLOG_SECRET_KEY is set to seal secrets of subscriptions with")
+            raise _unsupported("webhook", "no LOOMLOG_SECRET_KEY is set to seal secrets of subscriptions with")
         if delivery.mode != WEBHOOK or name in OF_FAMILIES:
-            raise Unsupported(delivery.mode, f"events of the type {name} are not sent so: poll or stream them")
+            raise _unsupported(delivery.mode, f"events of the type {name} are not sent so: poll or stream them")
         return webhooks
 
     async def _poll_family(self, of: EventType, call: Call[EventPoll], arguments: Arguments) -> EventPage:
@@ -322,9 +316,10 @@ class EventOperations:
 
 
 def check_arguments(name: str, arguments: Mapping[str, Any]) -> dict[str, str]:
-    """Return the arguments of a subscription. Raises Refused: bad_request, NoSuchEvent."""
+    """Return the arguments of a subscription. Raises Refused: bad_request, not_found."""
     if name not in TYPES:
-        raise NoSuchEvent(name)
+        text = f"there is no event type {name[:80]!r}: expected one of {', '.join(TYPES)}"
+        raise EventRefused("not_found", text, NOT_FOUND, {"kind": "event"})
     schema = TYPES[name]["inputSchema"]
     known = schema["properties"]
     for key, value in arguments.items():

@@ -18,20 +18,21 @@ from typing import Any
 import msgspec
 
 from loomlog.services.api.mcp.event_operations import (
+    EXHAUSTED,
+    FORBIDDEN,
     NEXT_POLL_MS,
+    NOT_FOUND,
     OF_FAMILIES,
     POLL,
     SUBSCRIBE,
     TYPES,
     UNSUBSCRIBE,
     WEBHOOK,
-    CallbackFailed,
     EventPage,
     EventPoll,
+    EventRefused,
     EventSubscribed,
     EventUnsubscribed,
-    NoSuchEvent,
-    Unsupported,
     check_arguments,
     event_json,
 )
@@ -48,8 +49,6 @@ from loomlog.services.core.event_types import Arguments, EventType
 from loomlog.services.core.operation_input import parse_input
 from loomlog.services.core.refusals import Refused
 
-NOT_FOUND, FORBIDDEN, EXHAUSTED, UNSUPPORTED, CALLBACK_FAILED = -32023, -32024, -32025, -32026, -32027
-"""Codes of the extension."""
 HEARTBEAT_S = 15.0
 LIFETIME_S = 30 * 60.0
 SUBSCRIPTION_KEY = "io.modelcontextprotocol/subscriptionId"
@@ -231,12 +230,8 @@ def event_error(refused: Refused, message: Message) -> RpcError:
     """Return a refusal in the extension's words."""
     error = refused_request(refused, message)
     cause = refused if refused.__cause__ is None else refused.__cause__
-    if isinstance(cause, NoSuchEvent):
-        error.code, error.data = NOT_FOUND, {"kind": "event"}
-    elif isinstance(cause, Unsupported):
-        error.code, error.data = UNSUPPORTED, {"feature": "deliveryMode", "value": cause.mode}
-    elif isinstance(cause, CallbackFailed):
-        error.code, error.data = CALLBACK_FAILED, {"reason": cause.reason}
+    if isinstance(cause, EventRefused):
+        error.code, error.data = cause.number, cause.data
     elif refused.code == "share_exhausted":
         error.code, error.data = EXHAUSTED, {"limit": "subscriptions", "max": refused.details.get("limit")}
     elif refused.code in ("insufficient_scope", "forbidden"):

@@ -53,11 +53,13 @@ RequestId = str | int
 
 
 class RpcError(Exception):
-    """An error answer. `request_id` None: the request has none that can be read."""
+    """An error answer. `request_id` None: the request has none that can be read. `status` 0: as the code says."""
 
-    def __init__(self, code: int, message: str, *, data: Any = None, request_id: RequestId | None = None) -> None:
+    def __init__(
+        self, code: int, message: str, *, data: Any = None, request_id: RequestId | None = None, status: int = 0
+    ) -> None:
         super().__init__(message)
-        self.code, self.message, self.data, self.request_id = code, message, data, request_id
+        self.code, self.message, self.data, self.request_id, self.status = code, message, data, request_id, status
 
 
 class Message(NamedTuple):

@@ -16,6 +16,7 @@ from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.projections.runs import RunRow
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.values import BlobRef
+from loomlog.schemas.records import build_from
 from loomlog.services.application import limits
 from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.errors import bad_request, unavailable
@@ -225,16 +226,7 @@ class RunHistories:
             partition=row.partition,
             reducer_version=REDUCER_VERSION,
             exported_at=format_rfc3339(self._clock_ms()),
-            runs=tuple(
-                BundledRun(
-                    run_id=link.run_id,
-                    role=link.role,
-                    until_seq=link.until_seq,
-                    first_offset=link.first_offset,
-                    end_offset=link.end_offset,
-                )
-                for link in history.segments
-            ),
+            runs=tuple(build_from(BundledRun, link) for link in history.segments),
         )
 
     # --- shared ------------------------------------------------------------------------------------------------------

@@ -9,18 +9,14 @@ VALUES_MAX = 1_000
 """Most values that a path with `[*]` returns; a longer list is an error, and so fails closed."""
 
 
-class ArgumentError(Exception):
-    """The arguments have no value of the expected kind; the message names the problem, never a value."""
-
-
 def find_values(arguments: Any, path: Path) -> list[Any]:
-    """Return the values at a path; none when there is none. Raises ArgumentError when there are too many."""
+    """Return the values at a path; none when there is none. Raises ValueError when there are too many."""
     if EVERY not in path:
         return _find_value(arguments, path)
     values: list[Any] = []
     for value in _walk(arguments, path):
         if len(values) == VALUES_MAX:
-            raise ArgumentError(f"there are more than {VALUES_MAX} values")
+            raise ValueError(f"there are more than {VALUES_MAX} values")
         values.append(value)
     return values
 

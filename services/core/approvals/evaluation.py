@@ -42,7 +42,7 @@ from loomlog.schemas.approval_policy import (
 )
 from loomlog.schemas.generated.values import TreeGuard
 from loomlog.schemas.records import Value, replace
-from loomlog.services.core.approvals.arguments import ArgumentError, find_values
+from loomlog.services.core.approvals.arguments import find_values
 from loomlog.services.core.approvals.tree_totals import TreeTotals, holds
 
 MICROS = 1_000_000
@@ -56,7 +56,7 @@ ARGUMENTS_UNREADABLE = object()
 """Arguments that are no JSON object: no condition on them can be decided."""
 
 
-UNDECIDABLE = (ArgumentError, ArithmeticError, TypeError, ValueError, RecursionError)
+UNDECIDABLE = (ArithmeticError, TypeError, ValueError, RecursionError)
 """What a condition raises over arguments that it cannot compare."""
 
 
@@ -161,7 +161,7 @@ def parse_call_arguments(text: str) -> Any:
 # --- rules -----------------------------------------------------------------------------------------------------------
 
 Test = Callable[[CallFacts], bool]
-"""Whether a condition holds. Raises ArgumentError when that cannot be decided."""
+"""Whether a condition holds. Raises ValueError when that cannot be decided."""
 
 
 class _CompiledRule:
@@ -252,7 +252,7 @@ def _test_of(condition: Condition, *, is_lenient: bool) -> Test:
 
 def _known(call: CallFacts, number: int) -> int:
     if not call.is_counted or number == UNKNOWN:
-        raise ArgumentError("other calls may count")
+        raise ValueError("other calls may count")
     return number
 
 
@@ -263,7 +263,7 @@ def _argument_test(condition: Condition, path: Path, quantifier: Callable[[Any],
 
     def test(call: CallFacts) -> bool:
         if call.arguments is ARGUMENTS_UNREADABLE:
-            raise ArgumentError("the arguments are no JSON object")
+            raise ValueError("the arguments are no JSON object")
         values = call.values.get(path)
         if values is None:
             values = call.values[path] = find_values(call.arguments, path)
@@ -272,7 +272,7 @@ def _argument_test(condition: Condition, path: Path, quantifier: Callable[[Any],
         if not has_comparison:
             return True
         if not values:
-            raise ArgumentError("there is no such argument")
+            raise ValueError("there is no such argument")
         return holds(values[0]) if len(values) == 1 else quantifier([holds(value) for value in values])
 
     return test
@@ -288,7 +288,7 @@ def _has_comparison(condition: Condition) -> bool:
 
 
 def _comparison(condition: Condition) -> Callable[[Any], bool]:
-    """Return whether a value passes all comparisons. Raises ArgumentError for a value of another type."""
+    """Return whether a value passes all comparisons. Raises ValueError for a value of another type."""
     tests: list[Callable[[Any], bool]] = []
     if (equal := condition.equals) is not msgspec.UNSET:
         tests.append(lambda value: _same(value, equal))
@@ -313,24 +313,24 @@ def _comparison(condition: Condition) -> Callable[[Any], bool]:
 def _same(value: Any, other: Any) -> bool:
     """Compare as JSON does: true is not 1. Another type than the expected one cannot be decided."""
     if isinstance(value, dict | list):
-        raise ArgumentError("expected a text, a number, true, false or null")
+        raise ValueError("expected a text, a number, true, false or null")
     if value is None or other is None:
         return value is other
     numbers = isinstance(value, int | float) and isinstance(other, int | float)
     if isinstance(value, bool) is not isinstance(other, bool) or not (numbers or type(value) is type(other)):
-        raise ArgumentError("the value is of another type")
+        raise ValueError("the value is of another type")
     return bool(value == other)
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise ArgumentError("expected a text")
+        raise ValueError("expected a text")
     return value
 
 
 def _number(value: Any) -> float | int:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ArgumentError("expected a number")
+        raise ValueError("expected a number")
     return value
 
 
@@ -382,6 +382,6 @@ class _Meter:
             if not values and EVERY not in self._path:
                 return AMOUNT_MAX
             amount = sum(max(0, _number(value)) for value in values) * MICROS
-        except (ArgumentError, OverflowError):
+        except (ValueError, OverflowError):
             return AMOUNT_MAX
         return AMOUNT_MAX if amount >= AMOUNT_MAX else round(amount)

@@ -14,11 +14,6 @@ from loomlog.schemas.generated.stream_records import ClientHostAlive, ClientLeft
 from loomlog.schemas.records import Value
 from loomlog.services.core.clients import limits
 
-
-class TooManyClients(Exception):
-    """A registration beyond the maximum number of connections."""
-
-
 ClientRecord = ClientRegistered | ClientLeft | ClientHostAlive
 Principal = tuple[str, str]
 """Tenant and subject."""
@@ -40,7 +35,7 @@ class ClientTable(Value, frozen=True, kw_only=True):
     def apply(self, record: ClientRecord, seen_ms: int) -> "ClientTable":
         """Return the table after one more record, read at `seen_ms`; the same object when nothing changes.
 
-        Raises TooManyClients.
+        Raises ValueError.
         """
         match record:
             case ClientRegistered():
@@ -78,7 +73,7 @@ class ClientTable(Value, frozen=True, kw_only=True):
         connections = self.principals.get(key, {})
         is_new = record.connection_id not in connections
         if is_new and sum(map(len, self.principals.values())) >= limits.REGISTRATIONS_MAX:
-            raise TooManyClients(
+            raise ValueError(
                 f"{limits.REGISTRATIONS_MAX} connections are known already; {record.connection_id} is one more"
             )
         return {**self.principals, key: {**connections, record.connection_id: record}}

@@ -243,12 +243,47 @@ class WaitReportCommand(Value, frozen=True, kw_only=True):
     command: ReportWait
 
 
-class ModelAnswered(Value, frozen=True, kw_only=True):
-    """A model call returned. `effect_classes` holds one class for each tool call, in order."""
+class OfModelCall(Value, frozen=True, kw_only=True):
+    """What became of an attempt of a model call."""
 
     at_ms: int
     turn: int
     attempt: int
+
+    @property
+    def key(self) -> CallKey:
+        return ("model", self.turn, 0, self.attempt)
+
+
+class OfToolCall(Value, frozen=True, kw_only=True):
+    """What became of an attempt of a tool call, and the actions of hooks on it, in the order of the hooks."""
+
+    at_ms: int
+    turn: int
+    index: int
+    attempt: int
+    hook_acts: tuple[HookAct, ...] = ()
+
+    @property
+    def key(self) -> CallKey:
+        return ("tool", self.turn, self.index, self.attempt)
+
+
+class OfSummaryCall(Value, frozen=True, kw_only=True):
+    """What became of an attempt of a summary call."""
+
+    at_ms: int
+    number: int
+    attempt: int
+
+    @property
+    def key(self) -> CallKey:
+        return ("compact", self.number, 0, self.attempt)
+
+
+class ModelAnswered(OfModelCall, frozen=True, kw_only=True):
+    """A model call returned. `effect_classes` holds one class for each tool call, in order."""
+
     text: str
     text_blob: BlobRef | None
     reasoning: str
@@ -284,10 +319,6 @@ class ModelAnswered(Value, frozen=True, kw_only=True):
     output: OutputCheck | None = None
     """The answer against the output schema of the run; None: it has none, or the answer requests tool calls."""
 
-    @property
-    def key(self) -> CallKey:
-        return ("model", self.turn, 0, self.attempt)
-
 
 class Alternative(Value, frozen=True, kw_only=True):
     """A candidate model of a run that can be called now, with its properties.
@@ -300,7 +331,7 @@ class Alternative(Value, frozen=True, kw_only=True):
     sibling: str = ""
 
 
-class ModelFailed(Value, frozen=True, kw_only=True):
+class ModelFailed(OfModelCall, frozen=True, kw_only=True):
     """A model call failed. `kind` is a kind of loomlog.connectors.errors; `transient` tells which of the two it was.
 
     retries_rate_limits: this driver's 429s are waited for (the mock's are not, runtime parity 2.9). `alternatives`,
@@ -308,9 +339,6 @@ class ModelFailed(Value, frozen=True, kw_only=True):
     keeps prompts in a cache of its own, and the beginning of the message.
     """
 
-    at_ms: int
-    turn: int
-    attempt: int
     kind: str
     transient: bool
     message: str
@@ -321,31 +349,16 @@ class ModelFailed(Value, frozen=True, kw_only=True):
     leaves_cache: bool = False
     cause: str = ""
 
-    @property
-    def key(self) -> CallKey:
-        return ("model", self.turn, 0, self.attempt)
 
-
-class BudgetExceeded(Value, frozen=True, kw_only=True):
+class BudgetExceeded(OfModelCall, frozen=True, kw_only=True):
     """A hard limit forbids a model call."""
 
-    at_ms: int
-    turn: int
-    attempt: int
     notice: LimitNotice
 
-    @property
-    def key(self) -> CallKey:
-        return ("model", self.turn, 0, self.attempt)
 
-
-class ToolCompleted(Value, frozen=True, kw_only=True):
+class ToolCompleted(OfToolCall, frozen=True, kw_only=True):
     """A tool call returned; outcome is ok, error, timeout, cancelled, denied (by a hook) or outcome_unknown."""
 
-    at_ms: int
-    turn: int
-    index: int
-    attempt: int
     text: str
     text_blob: BlobRef | None
     is_error: bool
@@ -353,8 +366,6 @@ class ToolCompleted(Value, frozen=True, kw_only=True):
     duration_ms: int
     asks_compaction: bool = False
     """The call requested a compaction of the run."""
-    hook_acts: tuple[HookAct, ...] = ()
-    """Actions of hooks on the call, in the order of the hooks."""
     positions: tuple[str, ...] = ()
     """Positions of what the call wrote to other aggregates."""
     skill_pin: SkillPin | None = None
@@ -366,59 +377,31 @@ class ToolCompleted(Value, frozen=True, kw_only=True):
     whole_blob: BlobRef | None = None
     """The whole result, when `text` is a part of it."""
 
-    @property
-    def key(self) -> CallKey:
-        return ("tool", self.turn, self.index, self.attempt)
 
+class CallWaits(OfToolCall, frozen=True, kw_only=True):
+    """A tool call waits for channels; the fields are those of CallWaiting."""
 
-class CallWaits(Value, frozen=True, kw_only=True):
-    """A tool call waits for channels; the fields are those of CallWaiting. `hook_acts` as in ToolCompleted."""
-
-    at_ms: int
-    turn: int
-    index: int
-    attempt: int
     wait_id: str
     until_ms: int
     queues: tuple[QueueRef, ...]
     mode: str
     needed: int = 0
-    hook_acts: tuple[HookAct, ...] = ()
-
-    @property
-    def key(self) -> CallKey:
-        return ("tool", self.turn, self.index, self.attempt)
 
 
-class CallAsks(Value, frozen=True, kw_only=True):
-    """The tool of a call asks a person first; the fields are those of InterruptionOpened. `hook_acts` as in
-    ToolCompleted.
-    """
+class CallAsks(OfToolCall, frozen=True, kw_only=True):
+    """The tool of a call asks a person first; the fields are those of InterruptionOpened."""
 
-    at_ms: int
-    turn: int
-    index: int
-    attempt: int
     question: str
     context: str
     options: tuple[str, ...]
     call_state: str
     timeout_ms: int
     is_held: bool
-    hook_acts: tuple[HookAct, ...] = ()
-
-    @property
-    def key(self) -> CallKey:
-        return ("tool", self.turn, self.index, self.attempt)
 
 
-class ChildrenRequested(Value, frozen=True, kw_only=True):
-    """A call of the Agent tool was parsed: the fields are those of ChildrenPlanned. `hook_acts` as in ToolCompleted."""
+class ChildrenRequested(OfToolCall, frozen=True, kw_only=True):
+    """A call of the Agent tool was parsed: the fields are those of ChildrenPlanned."""
 
-    at_ms: int
-    turn: int
-    index: int
-    attempt: int
     op: str
     spawns: tuple[Spawn, ...] = ()
     child_run_id: str = ""
@@ -427,13 +410,8 @@ class ChildrenRequested(Value, frozen=True, kw_only=True):
     idle_ttl_s: int = 0
     is_sealed: bool = False
     is_looked_at: bool = False
-    hook_acts: tuple[HookAct, ...] = ()
     residents_max: int = RESIDENTS_MAX
     """Limit of resident children of the run."""
-
-    @property
-    def key(self) -> CallKey:
-        return ("tool", self.turn, self.index, self.attempt)
 
 
 class ChildReported(Value, frozen=True, kw_only=True):
@@ -451,21 +429,15 @@ class ChildReported(Value, frozen=True, kw_only=True):
     received_input_ids: tuple[str, ...] = ()
 
 
-class ToolReconciled(Value, frozen=True, kw_only=True):
+class ToolReconciled(OfToolCall, frozen=True, kw_only=True):
     """A tool was asked about a lost call. `text`: the result if it has happened, otherwise why not or what failed."""
 
-    at_ms: int
-    turn: int
-    index: int
-    attempt: int
     ask: int
     verdict: str
     text: str
     text_blob: BlobRef | None = None
     is_error: bool = False
     duration_ms: int = 0
-    hook_acts: tuple[HookAct, ...] = ()
-    """As in ToolCompleted; only with a result."""
     whole_blob: BlobRef | None = None
     """As in ToolCompleted."""
 
@@ -474,12 +446,9 @@ class ToolReconciled(Value, frozen=True, kw_only=True):
         return ("reconcile", self.turn, self.index, self.ask)
 
 
-class SummaryCompleted(Value, frozen=True, kw_only=True):
+class SummaryCompleted(OfSummaryCall, frozen=True, kw_only=True):
     """A summary call returned; `summary` is empty if the model gave none, and truncated if it `is_cut`."""
 
-    at_ms: int
-    number: int
-    attempt: int
     summary: str
     usage: Usage
     provider: str
@@ -494,24 +463,13 @@ class SummaryCompleted(Value, frozen=True, kw_only=True):
     memory_banked: MemoryBanked | None = None
     """What memory keeps of what the summary stands for; None: it was not asked to."""
 
-    @property
-    def key(self) -> CallKey:
-        return ("compact", self.number, 0, self.attempt)
 
-
-class SummaryFailed(Value, frozen=True, kw_only=True):
+class SummaryFailed(OfSummaryCall, frozen=True, kw_only=True):
     """A summary call failed. `kind` is a kind of loomlog.connectors.errors."""
 
-    at_ms: int
-    number: int
-    attempt: int
     kind: str
     message: str
     duration_ms: int
-
-    @property
-    def key(self) -> CallKey:
-        return ("compact", self.number, 0, self.attempt)
 
 
 class RunTimerFired(Value, frozen=True, kw_only=True):

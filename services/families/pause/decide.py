@@ -13,7 +13,7 @@ from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.generated.pause_commands import LiftPause, SetPause
 from loomlog.schemas.generated.pause_events import PauseLifted, PauseSet, SwitchUsed
 from loomlog.services.core.families import At
-from loomlog.services.core.pauses import InvalidPause, validate_scope
+from loomlog.services.core.pauses import validate_scope
 from loomlog.services.core.run.limits import PAUSE_REASON_MAX
 from loomlog.services.families.pause import limits
 from loomlog.services.families.pause.state import PauseEvent, PauseTable
@@ -57,7 +57,7 @@ def _command_error(command: PauseCommand) -> str:
     """Return what is wrong with the fields of a command; empty if nothing is."""
     try:
         validate_scope(command.scope, command.tenant, command.agent)
-    except InvalidPause as error:
+    except ValueError as error:
         return str(error)
     names = {"tenant": command.tenant, "agent": command.agent}
     if isinstance(command, SetPause):

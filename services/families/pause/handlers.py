@@ -20,7 +20,7 @@ from loomlog.schemas.generated.pause_commands import LiftPause, SetPause
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.services.core.access.decide import Caller, RunIdentity
 from loomlog.services.core.operations import Answer, Call, Handlers, NoInput
-from loomlog.services.core.pauses import ALL, InvalidPause, WidePause, validate_scope
+from loomlog.services.core.pauses import ALL, WidePause, validate_scope
 from loomlog.services.core.refusals import Refused
 from loomlog.services.core.run.lifecycle.pause import RUN_SCOPE
 from loomlog.services.core.run.limits import AGENT_NAME
@@ -197,7 +197,7 @@ def _validate(target: PauseTarget) -> None:
         raise Refused("bad_request", f"agent: {target.agent[:60]!r} is no name of an agent")
     try:
         validate_scope(target.scope, target.tenant, target.agent)
-    except InvalidPause as error:
+    except ValueError as error:
         raise Refused("bad_request", str(error)) from error
 
 

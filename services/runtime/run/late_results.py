@@ -22,6 +22,7 @@ from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.run_commands import HandOverModelReply, HandOverToolResult
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.ids import partition_key
+from loomlog.schemas.records import build_from
 from loomlog.services.core.run.commands import ModelAnswered, ToolCompleted
 
 log = logging.getLogger(__name__)
@@ -82,56 +83,9 @@ def encode_result(envelope: CommandEnvelope, run_id: str, order: Any) -> HandOve
     """Return the command that carries a result; None for results that are not worth forwarding."""
     match order:
         case ModelAnswered():
-            return HandOverModelReply(
-                envelope=envelope,
-                run_id=run_id,
-                turn=order.turn,
-                attempt=order.attempt,
-                text=order.text,
-                text_blob=order.text_blob,
-                reasoning=order.reasoning,
-                reasoning_signature=order.reasoning_signature,
-                tool_calls=order.tool_calls,
-                effect_classes=order.effect_classes,
-                reconcilable=order.reconcilable,
-                stop_reason=order.stop_reason,
-                usage=order.usage,
-                provider=order.provider,
-                model=order.model,
-                max_context_tokens=order.max_context_tokens,
-                cost_micros=order.cost_micros,
-                currency=order.currency,
-                duration_ms=order.duration_ms,
-                traceparent=order.traceparent,
-                interruption_requests=order.interruption_requests,
-                notices=order.notices,
-                credential_source=order.credential_source,
-                credential_scope=order.credential_scope,
-                verdicts=order.verdicts,
-                cases=order.cases,
-                output=order.output,
-                tool_lists=order.tool_lists,
-            )
+            return build_from(HandOverModelReply, order, envelope=envelope, run_id=run_id)
         case ToolCompleted():
-            return HandOverToolResult(
-                envelope=envelope,
-                run_id=run_id,
-                turn=order.turn,
-                index=order.index,
-                attempt=order.attempt,
-                text=order.text,
-                text_blob=order.text_blob,
-                is_error=order.is_error,
-                outcome=order.outcome,
-                duration_ms=order.duration_ms,
-                asks_compaction=order.asks_compaction,
-                positions=order.positions,
-                skill_pin=order.skill_pin,
-                hook_acts=order.hook_acts,
-                channels=order.channels,
-                leases=order.leases,
-                whole_blob=order.whole_blob,
-            )
+            return build_from(HandOverToolResult, order, envelope=envelope, run_id=run_id)
         case _:
             return None
 
@@ -139,55 +93,10 @@ def encode_result(envelope: CommandEnvelope, run_id: str, order: Any) -> HandOve
 def decode_result(command: HandOverModelReply | HandOverToolResult, at_ms: int) -> ModelAnswered | ToolCompleted:
     """Return the result as from a call of this process. Raises ValueError when it is inconsistent."""
     if isinstance(command, HandOverToolResult):
-        return ToolCompleted(
-            at_ms=at_ms,
-            turn=command.turn,
-            index=command.index,
-            attempt=command.attempt,
-            text=command.text,
-            text_blob=command.text_blob,
-            is_error=command.is_error,
-            outcome=command.outcome,
-            duration_ms=command.duration_ms,
-            asks_compaction=command.asks_compaction,
-            positions=command.positions,
-            skill_pin=command.skill_pin,
-            hook_acts=command.hook_acts,
-            channels=command.channels,
-            leases=command.leases,
-            whole_blob=command.whole_blob,
-        )
+        return build_from(ToolCompleted, command, at_ms=at_ms)
     calls = len(command.tool_calls)
     if len(command.effect_classes) != calls or len(command.reconcilable) not in (0, calls):
         raise ValueError(f"{calls} tool calls with {len(command.effect_classes)} effect classes")
     if any(not 0 <= request.index < calls for request in command.interruption_requests):
         raise ValueError(f"{calls} tool calls with an interruption request for another")
-    return ModelAnswered(
-        at_ms=at_ms,
-        turn=command.turn,
-        attempt=command.attempt,
-        text=command.text,
-        text_blob=command.text_blob,
-        reasoning=command.reasoning,
-        reasoning_signature=command.reasoning_signature,
-        tool_calls=command.tool_calls,
-        effect_classes=command.effect_classes,
-        reconcilable=command.reconcilable,
-        stop_reason=command.stop_reason,
-        usage=command.usage,
-        provider=command.provider,
-        model=command.model,
-        max_context_tokens=command.max_context_tokens,
-        cost_micros=command.cost_micros,
-        currency=command.currency,
-        duration_ms=command.duration_ms,
-        traceparent=command.traceparent,
-        interruption_requests=command.interruption_requests,
-        notices=command.notices,
-        credential_source=command.credential_source,
-        credential_scope=command.credential_scope,
-        verdicts=command.verdicts,
-        cases=command.cases,
-        output=command.output,
-        tool_lists=command.tool_lists,
-    )
+    return build_from(ModelAnswered, command, at_ms=at_ms)

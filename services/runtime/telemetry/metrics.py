@@ -120,8 +120,8 @@ class RunMetrics:
             self.loop_lag_s.observe(max(0.0, time.monotonic() - due))
 
 
-class MeasuredTracing:
-    """Protocol loomlog.services.runtime.telemetry.tracing.Tracing: counts, and delegates everything."""
+class MeasuredTracing(Tracing):
+    """Counts, and delegates everything."""
 
     def __init__(self, metrics: RunMetrics, inner: Tracing) -> None:
         self._metrics = metrics
@@ -146,7 +146,7 @@ class MeasuredTracing:
         return self._inner.run_traceparent(run_id)
 
 
-class MeasuredSpan:
+class MeasuredSpan(Span):
     """A call under way; `on_end` receives its outcome and seconds."""
 
     def __init__(self, inner: Span, on_end: Callable[[str, float], None]) -> None:
@@ -154,10 +154,7 @@ class MeasuredSpan:
         self._on_end = on_end
         self._started_at = time.monotonic()
         self._outcome = OK
-
-    @property
-    def traceparent(self) -> str:
-        return self._inner.traceparent
+        self.traceparent = inner.traceparent
 
     def record_reply(self, reply: Reply) -> None:
         self._inner.record_reply(reply)
@@ -178,18 +175,22 @@ class MeasuredSpan:
         self._on_end(outcome, time.monotonic() - self._started_at)
 
 
-class MeasuredTimeline:
+class MeasuredTimeline(Timeline):
     """Counts events as they become durable; those folded at a takeover were counted by the previous owner."""
 
     def __init__(self, metrics: RunMetrics, inner: Timeline) -> None:
         self._metrics = metrics
-        self.on_replayed = inner.on_replayed
-        self.on_recovered = inner.on_recovered
-        self._inner_on_durable = inner.on_durable
+        self._inner = inner
+
+    def on_replayed(self, run_id: str, event: Any, at_ms: int) -> None:
+        self._inner.on_replayed(run_id, event, at_ms)
+
+    def on_recovered(self, run_id: str, state: Any, at_ms: int) -> None:
+        self._inner.on_recovered(run_id, state, at_ms)
 
     def on_durable(self, run_id: str, tenant: str, state: Any, events: Sequence[Any], at_ms: int) -> None:
         self._metrics.record_events(events)
-        self._inner_on_durable(run_id, tenant, state, events, at_ms)
+        self._inner.on_durable(run_id, tenant, state, events, at_ms)
 
 
 def _distribution_for(distributions: dict[Labels, Histogram], labels: Labels) -> Histogram:

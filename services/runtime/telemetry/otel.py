@@ -60,7 +60,7 @@ from loomlog.services.runtime.telemetry.span_ids import (
     run_trace_context,
     turn_span_id,
 )
-from loomlog.services.runtime.telemetry.tracing import error_type, tool_name
+from loomlog.services.runtime.telemetry.tracing import Span, Timeline, Tracing, error_type, tool_name
 
 log = logging.getLogger(__name__)
 
@@ -127,10 +127,8 @@ class RedirectRefused(Exception):
     """The collector answered with a redirect."""
 
 
-class OtelTracing:
-    """Protocol loomlog.services.runtime.telemetry.tracing.Tracing over its own SDK instance. `ratio` is the share of
-    runs, 0 to 1.
-    """
+class OtelTracing(Tracing):
+    """Makes spans over its own SDK instance. `ratio` is the share of runs, 0 to 1."""
 
     def __init__(self, processor: SpanProcessor, *, service: str, instance: str, ratio: float) -> None:
         self._id_generator = _PresetIdGenerator()
@@ -252,8 +250,8 @@ class OtelTracing:
             log.warning("the last spans are lost: the collector did not take them within %.0f s", SHUTDOWN_TIMEOUT_S)
 
 
-class CallSpan:
-    """A call under way (protocol loomlog.services.runtime.telemetry.tracing.Span); its requests carry its context."""
+class CallSpan(Span):
+    """A call under way; its requests carry its context."""
 
     def __init__(self, span: SdkSpan) -> None:
         self._span = span
@@ -281,7 +279,7 @@ class CallSpan:
         self._span.end()
 
 
-class OtelTimeline:
+class OtelTimeline(Timeline):
     """Tracks when the turn of each live run of a partition began, and makes its span when it has ended."""
 
     def __init__(self, tracing: OtelTracing) -> None:

@@ -1,7 +1,6 @@
-"""Tracing protocols for calls and runs, with an implementation that does nothing, so that a runtime without an exporter
-pays nothing.
+"""Tracing of calls and runs. The classes here do nothing, so that a runtime without an exporter pays nothing.
 
-Two implementations: otel.py makes spans, metrics.py counts and delegates to the other. There are two ways of
+Two others extend them: otel.py makes spans, metrics.py counts and delegates to the other. There are two ways of
 observation. A call is a context manager around it, because its duration matters. Turns and runs are observed from the
 log: what a new owner folds and what becomes durable, so that the owner of a run at its end can report all of it.
 
@@ -15,7 +14,7 @@ import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.protocols import Reply
@@ -28,50 +27,59 @@ TRACEPARENT = re.compile(r"00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([
 UNKNOWN_TOOL = "unknown"
 
 
-class Span(Protocol):
-    """A call under way. Exiting it with an error marks it as failed."""
+class Span:
+    """A call under way; this one records nothing. Exiting it with an error marks it as failed."""
 
-    @property
-    def traceparent(self) -> str:
-        """Return the trace context of the span; empty when there is none."""
-        ...
+    traceparent = ""
+    """The trace context of the span; empty when there is none."""
 
     def record_reply(self, reply: Reply) -> None: ...
     def record_outcome(self, outcome: str) -> None: ...
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
 
-class Timeline(Protocol):
-    """Observes the turns and runs of one partition under one term. Events and states are those of services/core/run."""
+class Timeline:
+    """Observes the turns and runs of one partition under one term; this one records nothing. Events and states are
+    those of services/core/run.
+    """
 
     def on_replayed(self, run_id: str, event: Any, at_ms: int) -> None:
         """Observe, at a takeover, an event of a live run, which was decided at `at_ms`."""
-        ...
 
     def on_recovered(self, run_id: str, state: Any, at_ms: int) -> None:
         """Observe, at a takeover and after its events, a live run that continues in this state."""
-        ...
 
     def on_durable(self, run_id: str, tenant: str, state: Any, events: Sequence[Any], at_ms: int) -> None:
         """Observe events that are in the log. `state` may be ahead of them, except after the last event of a run."""
-        ...
 
 
-class Tracing(Protocol):
-    """Observes calls, turns and runs."""
+class Tracing:
+    """Observes calls, turns and runs; this one is off."""
 
-    def model_call(self, effect: CallModel | Summarise, state: AwaitingModel | Compacting) -> Span: ...
-    def tool_call(self, effect: CallTool, state: AwaitingTools) -> Span: ...
+    _span = Span()
+    _timeline = Timeline()
+
+    def model_call(self, effect: CallModel | Summarise, state: AwaitingModel | Compacting) -> Span:
+        return self._span
+
+    def tool_call(self, effect: CallTool, state: AwaitingTools) -> Span:
+        return self._span
+
     def timeline(self) -> Timeline:
         """Return a timeline for a partition that was just taken over."""
-        ...
+        return self._timeline
 
     def run_traceparent(self, run_id: str) -> str:
         """Return the traceparent of a run whose caller sent none; empty when nothing is traced."""
-        ...
+        return ""
+
+
+NO_TRACING = Tracing()
 
 
 @asynccontextmanager
@@ -107,48 +115,3 @@ def error_type(error: BaseException) -> str:
     if isinstance(error, ConnectorError):
         return error.kind
     return "cancelled" if isinstance(error, asyncio.CancelledError) else type(error).__name__
-
-
-class NoSpan:
-    """Span that records nothing."""
-
-    traceparent = ""
-
-    def record_reply(self, reply: Reply) -> None: ...
-    def record_outcome(self, outcome: str) -> None: ...
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-
-class NoTimeline:
-    """Timeline that records nothing."""
-
-    def on_replayed(self, run_id: str, event: Any, at_ms: int) -> None: ...
-    def on_recovered(self, run_id: str, state: Any, at_ms: int) -> None: ...
-    def on_durable(self, run_id: str, tenant: str, state: Any, events: Sequence[Any], at_ms: int) -> None: ...
-
-
-class NoTracing:
-    """Tracing that is off."""
-
-    _span = NoSpan()
-    _timeline = NoTimeline()
-
-    def model_call(self, effect: CallModel | Summarise, state: AwaitingModel | Compacting) -> NoSpan:
-        return self._span
-
-    def tool_call(self, effect: CallTool, state: AwaitingTools) -> NoSpan:
-        return self._span
-
-    def timeline(self) -> NoTimeline:
-        return self._timeline
-
-    def run_traceparent(self, run_id: str) -> str:
-        return ""
-
-
-NO_TRACING = NoTracing()

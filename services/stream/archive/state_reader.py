@@ -14,12 +14,14 @@ import zlib
 from base64 import b64decode
 from binascii import Error as NotBase64
 from collections.abc import Iterator, Mapping
-from types import UnionType
-from typing import IO, Any
+from typing import IO, Any, TypeVar
+
+from msgspec import convert
 
 from loomlog.schemas.codec import Codec, Undecodable, peek
 from loomlog.schemas.generated.values import BlobRef
 from loomlog.schemas.reader import RawEvent
+from loomlog.schemas.records import Value
 from loomlog.services.core.pauses import WidePause
 from loomlog.services.stream.archive.bundle import LINE_BYTES_MAX, BlobPart
 from loomlog.services.stream.archive.file_formats import wrong_format_hint
@@ -50,47 +52,8 @@ from loomlog.services.stream.archive.state_file import (
     sections_of,
 )
 
+RecordT = TypeVar("RecordT", bound=Value)
 GZIP_MAGIC = b"\x1f\x8b"
-PAUSE_FIELDS: Mapping[str, type] = {
-    "scope": str,
-    "tenant": str,
-    "agent": str,
-    "reason": str,
-    "by": str,
-    "at_ms": int,
-}
-LIMIT_FIELDS: Mapping[str, type | UnionType] = {
-    "scope": str,
-    "tenant": str,
-    "scope_id": str,
-    "soft_tokens": int | None,
-    "hard_tokens": int | None,
-    "soft_micros": int | None,
-    "hard_micros": int | None,
-    "strict": bool,
-    "currency": str,
-    "month": str,
-    "used_tokens": int,
-    "used_micros": int,
-}
-RUN_FIELDS: Mapping[str, type] = {
-    "run_id": str,
-    "tenant": str,
-    "partition": int,
-    "first_offset": int,
-    "events": int,
-    "tail_digest": str,
-    "is_over": bool,
-}
-AGGREGATE_FIELDS: Mapping[str, type] = {
-    "aggregate": str,
-    "tenant": str,
-    "partition": int,
-    "first_offset": int,
-    "events": int,
-    "tail_digest": str,
-}
-OMISSION_FIELDS: Mapping[str, type] = {"family": str, "aggregates": int, "events": int, "reason": str}
 OPTIONAL_IN_HEADER = frozenset({"entity_topic", "entity_positions", "further_positions"})
 """Fields that came with the section of entities, and with further families in it."""
 
@@ -143,9 +106,9 @@ class StateReader:
 
     def _item(self, section: str, entry: Mapping[str, Any]) -> Item | None:
         if section == PAUSES:
-            return WidePause(**{name: _require_type(entry, name, kind) for name, kind in PAUSE_FIELDS.items()})
+            return _record(WidePause, entry)
         if section == LIMITS:
-            return StatedLimit(**{name: _require_type(entry, name, kind) for name, kind in LIMIT_FIELDS.items()})
+            return _record(StatedLimit, entry)
         if section == SCHEMAS:
             self.codec.add_schema(entry["id"], entry["name"], entry["version"], entry["schema"])
             return None
@@ -153,18 +116,15 @@ class StateReader:
             data = b64decode(entry["data"], validate=True)
             return BlobPart(ref=BlobRef.from_avro(entry), data=data, is_last=entry["last"])
         if section == LEFT_OUT:
-            return StatedOmission(**{name: _require_type(entry, name, kind) for name, kind in OMISSION_FIELDS.items()})
+            return _record(StatedOmission, entry)
         if section == ENTITIES and entry["kind"] == "aggregate":
-            return StatedAggregate(
-                **{name: _require_type(entry, name, kind) for name, kind in AGGREGATE_FIELDS.items()},
-                topic=_require_type(entry, "topic", str) if "topic" in entry else "",
-            )
+            return _record(StatedAggregate, entry)
         if section != ENTITIES and entry["kind"] == "run":
-            return StatedRun(**{name: _require_type(entry, name, kind) for name, kind in RUN_FIELDS.items()})
+            return _record(StatedRun, entry)
         value = b64decode(entry["value"], validate=True)
         header = peek(value)
         event = RawEvent(
-            _require_type(entry, "offset", int), header.schema_id, header.term, header.seq, header.aggregate, value
+            convert(entry["offset"], int), header.schema_id, header.term, header.seq, header.aggregate, value
         )
         return StatedAggregateEvent(event) if section == ENTITIES else StatedEvent(event)
 
@@ -274,8 +234,6 @@ def _check_version(what: str, version: Any, known: int) -> None:
         raise UnsupportedStateFile(f"{what} has version {version}, this loomlog reads up to {known}: use a newer one")
 
 
-def _require_type(entry: Mapping[str, Any], name: str, kind: type | UnionType) -> Any:
-    value = entry[name]
-    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise TypeError(f"{name} is {str(value)[:80]!r}, expected {getattr(kind, '__name__', kind)}")
-    return value
+def _record(record: type[RecordT], entry: Mapping[str, Any]) -> RecordT:
+    """Return the record of an entry, which may have further fields. Raises ValidationError, a ValueError."""
+    return convert({name: entry[name] for name in record.__struct_fields__ if name in entry}, record)

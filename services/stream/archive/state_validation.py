@@ -18,7 +18,7 @@ from loomlog.schemas.codec import DIGEST_BYTES, Undecodable, digest
 from loomlog.schemas.generated.run_events import RunStarted
 from loomlog.schemas.ids import ID_PATTERN
 from loomlog.schemas.records import Value
-from loomlog.services.core.pauses import InvalidPause, WidePause, validate_scope
+from loomlog.services.core.pauses import WidePause, validate_scope
 from loomlog.services.core.run.history.replay import RunFold
 from loomlog.services.core.run.lifecycle.event_import import is_importing
 from loomlog.services.core.run.lifecycle.fork import conversation_origin, is_foreign_event
@@ -266,7 +266,7 @@ def _key_ids_in(data: bytes) -> set[str]:
 def _check_pause(pause: WidePause, tenant: str) -> None:
     try:
         validate_scope(pause.scope, pause.tenant, pause.agent)
-    except InvalidPause as error:
+    except ValueError as error:
         raise BrokenStateFile(f"a pause: {error}") from error
     if tenant and pause.tenant != tenant:
         raise BrokenStateFile("a pause reaches beyond the tenant of the file")

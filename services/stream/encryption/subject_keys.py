@@ -33,6 +33,7 @@ from loomlog.connectors.errors import Permanent, Transient, UnknownOutcome
 from loomlog.connectors.protocols import LogAppender, LogRanges, ProducerRecord
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.stream_records import SubjectErased, SubjectKeyMade
+from loomlog.services.core.refusals import StartProblem
 from loomlog.services.core.subjects import Erasure, SubjectTable
 from loomlog.services.stream.global_tables.global_table import PARTITION, GlobalTable, RecordOrigin, TableFold
 
@@ -48,10 +49,6 @@ ERASED = "[erased]"
 """Shown instead of content whose key is erased."""
 UNREADABLE = "[unreadable: its key is not here]"
 """Shown instead of content whose key this installation never had, or that was altered."""
-
-
-class WrongInstallationKey(Exception):
-    """The installation key is not the one this log was written with. The text says what to do."""
 
 
 class NewerInstallationKey(Transient):
@@ -94,12 +91,12 @@ async def open_subject_keys(
 ) -> "SubjectKeys | None":
     """Return the keys as far as they are in the log; None if content is not encrypted here.
 
-    Raises Transient, and WrongInstallationKey if the installation key is wrong, or missing although there are data
+    Raises Transient, and StartProblem if the installation key is wrong, or missing although there are data
     keys.
     """
     if wrapping is None:
         if await ranges.end_offset(topic, PARTITION) > 0:
-            raise WrongInstallationKey(
+            raise StartProblem(
                 f"LOOMLOG_ENCRYPTION_KEY is not set, and {topic} has data keys: content of this log is encrypted, and "
                 "it could be neither read nor extended"
             )
@@ -180,10 +177,10 @@ class SubjectKeys:
         return table
 
     def check(self) -> None:
-        """Raises WrongInstallationKey if keys in the log are not wrapped by this process's installation key."""
+        """Raises StartProblem if keys in the log are not wrapped by this process's installation key."""
         strange = {key.wrapped_by for key in self.table.all_keys()} - set(self._wrapping.keys)
         if strange:
-            raise WrongInstallationKey(
+            raise StartProblem(
                 f"{self.topic} has data keys wrapped by {', '.join(sorted(strange))}, and LOOMLOG_ENCRYPTION_KEY is "
                 f"{self._wrapping.current}: set the right one, or give the earlier one as "
                 "LOOMLOG_ENCRYPTION_KEY_PREVIOUS"

@@ -9,7 +9,7 @@ Before: services/application/clients/connections.py appends. After: services/run
 from collections.abc import Callable
 
 from loomlog.schemas.generated.stream_records import ClientHostAlive, ClientLeft, ClientRegistered
-from loomlog.services.core.clients.table import ClientRecord, ClientTable, TooManyClients
+from loomlog.services.core.clients.table import ClientRecord, ClientTable
 from loomlog.services.stream.global_tables.global_table import RecordOrigin, TableFold
 
 
@@ -24,5 +24,4 @@ def clients(clock_ms: Callable[[], int]) -> TableFold[ClientTable, ClientRecord]
         initial=ClientTable(),
         apply=apply,
         accepts=(ClientRegistered, ClientLeft, ClientHostAlive),
-        invalid=(TooManyClients,),
     )

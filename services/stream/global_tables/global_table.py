@@ -44,13 +44,13 @@ class RecordOrigin(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class TableFold(Generic[State, Accepted]):
-    """How the records of a topic become a state. `apply` is given None for a record without a value, if accepted."""
+    """How the records of a topic become a state. `apply` is given None for a record without a value, if accepted; it
+    raises ValueError for a record that is to be left out.
+    """
 
     initial: State
     apply: Callable[[State, Accepted, RecordOrigin], State]
     accepts: tuple[type[Accepted], ...]
-    invalid: tuple[type[Exception], ...] = ()
-    """What `apply` raises for a record that is to be left out."""
 
 
 class GlobalTable(Generic[State]):
@@ -133,7 +133,7 @@ class GlobalTable(Generic[State]):
             raise InvalidRecord(f"a {type(record).__name__}, expected one of {expected}")
         try:
             self.table = self._fold.apply(self.table, record, origin)
-        except self._fold.invalid as error:
+        except ValueError as error:
             raise InvalidRecord(str(error)) from error
 
 

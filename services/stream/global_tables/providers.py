@@ -8,12 +8,11 @@ resolver of agents, and the availability views.
 """
 
 from loomlog.schemas.generated.stream_records import ModelMarked, ProbeRequested, ProviderProbed
-from loomlog.services.core.availability import AvailabilityTable, InvalidMark, ProviderRecord
+from loomlog.services.core.availability import AvailabilityTable, ProviderRecord
 from loomlog.services.stream.global_tables.global_table import TableFold
 
 PROVIDERS = TableFold[AvailabilityTable, ProviderRecord](
     initial=AvailabilityTable(),
     apply=lambda table, record, _: table.apply(record),
     accepts=(ModelMarked, ProviderProbed, ProbeRequested),
-    invalid=(InvalidMark,),
 )

@@ -4,7 +4,8 @@ from typing import Any
 import pytest
 
 from loomlog.connectors.configuration.settings import Settings
-from loomlog.services.api.settings import MissingApiSetting, api_settings
+from loomlog.services.api.settings import api_settings
+from loomlog.services.core.refusals import StartProblem
 
 
 def settings(**more: Any) -> Settings:
@@ -24,7 +25,7 @@ def test_the_address_is_taken_apart() -> None:
 
 @pytest.mark.parametrize(("field", "name"), [("kafka", "LOOMLOG_KAFKA"), ("postgres", "LOOMLOG_POSTGRES")])
 def test_what_is_missing_is_named(field: str, name: str) -> None:
-    with pytest.raises(MissingApiSetting, match=name):
+    with pytest.raises(StartProblem, match=name):
         api_settings(settings(**{field: ""}))
 
 

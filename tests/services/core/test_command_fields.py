@@ -3,6 +3,7 @@
 import base64
 import json
 import math
+import re
 from typing import Any
 
 import jsonschema_rs
@@ -18,7 +19,6 @@ from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.record_schema import record_schema
 from loomlog.services.core.command_fields import (
     PROBLEMS_MAX,
-    InvalidFields,
     _fields_of,
     example_fields,
     field_names,
@@ -125,7 +125,7 @@ def test_anything_is_a_command_or_refused_by_name(drawn: tuple[Any, Any]) -> Non
     record, fields = drawn
     try:
         command = parse_fields(record, fields, ENVELOPE)
-    except InvalidFields as error:
+    except ValueError as error:
         text = str(error)
     else:
         assert codec.local_codec().decode(codec.local_codec().encode(command)).record == command
@@ -165,23 +165,21 @@ def test_every_command_has_an_example_that_it_accepts(record: Any) -> None:
     ],
 )
 def test_what_is_wrong_is_named_with_what_was_expected(record: Any, fields: Any, text: str) -> None:
-    with pytest.raises(InvalidFields) as caught:
+    with pytest.raises(ValueError, match=re.escape(text)):
         parse_fields(record, fields, ENVELOPE)
-    assert text in str(caught.value)
 
 
 def test_values_are_not_repeated() -> None:
-    with pytest.raises(InvalidFields) as caught:
+    with pytest.raises(ValueError, match="text") as caught:
         parse_fields(IncrementCounter, {"name": ["secret"], "by": "secret"}, ENVELOPE)
     assert "secret" not in str(caught.value)
 
 
 def test_many_problems_are_counted() -> None:
-    with pytest.raises(InvalidFields) as caught:
+    with pytest.raises(ValueError, match=r"and 2 more$"):
         parse_fields(
             IncrementCounter, {"name": "a", "by": 1} | {f"field{n}": 1 for n in range(PROBLEMS_MAX + 2)}, ENVELOPE
         )
-    assert str(caught.value).endswith("and 2 more")
 
 
 def test_3_0_is_a_whole_number() -> None:
@@ -189,7 +187,7 @@ def test_3_0_is_a_whole_number() -> None:
 
 
 def test_a_number_that_a_parser_had_to_round_is_refused() -> None:
-    with pytest.raises(InvalidFields, match="by"):
+    with pytest.raises(ValueError, match="by"):
         parse_fields(IncrementCounter, {"name": "a", "by": float(-(2**63) - 1)}, ENVELOPE)
 
 

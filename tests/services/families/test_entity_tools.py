@@ -26,7 +26,7 @@ from loomlog.services.core.run.react import CallTool
 from loomlog.services.core.run.state import AwaitingTools
 from loomlog.services.families.entity_handlers import EntityHandlers
 from loomlog.services.runtime.content.encryption import PLAINTEXT, ContentEncryption
-from loomlog.services.runtime.telemetry.tracing import NoTracing
+from loomlog.services.runtime.telemetry.tracing import NO_TRACING
 from loomlog.services.runtime.tools.operation_tools import OperationTool
 from loomlog.services.runtime.tools.tool_calls import ToolCalls
 from loomlog.services.runtime.tools.toolset import ProcessToolset
@@ -249,7 +249,7 @@ def completed_by(here: Here, state: AwaitingTools, arguments: dict[str, Any]) ->
         operator_hosts=(),
         parallelism=4,
         blobs=MemoryBlobs(),
-        tracing=NoTracing(),
+        tracing=NO_TRACING,
         clock_ms=lambda: NOW,
     )
     effect = CallTool(

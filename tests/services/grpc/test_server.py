@@ -8,8 +8,9 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from loomlog.services.core.refusals import StartProblem
 from loomlog.services.grpc.messages import SERVICE, message_class
-from loomlog.services.grpc.server import GrpcSettingProblem, listen
+from loomlog.services.grpc.server import listen
 from tests.services.application.world import until
 from tests.services.grpc.serving import MESSAGE_BYTES_MAX, refusal, served, user_text
 
@@ -64,7 +65,7 @@ async def test_a_slow_reader_does_not_slow_others(tmp_path: Path):
 async def test_an_address_that_is_taken_names_the_setting(tmp_path: Path):
     async with served(tmp_path) as here:
         second = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
-        with pytest.raises(GrpcSettingProblem, match="LOOMLOG_GRPC_ADDR"):
+        with pytest.raises(StartProblem, match="LOOMLOG_GRPC_ADDR"):
             listen(second, here.address, certificate=None, key=None)
         await second.stop(None)
 
@@ -86,7 +87,7 @@ async def test_with_a_certificate_only_tls_is_spoken(tmp_path: Path):
 
 async def test_a_missing_certificate_names_the_setting(tmp_path: Path):
     server = grpc.aio.server()
-    with pytest.raises(GrpcSettingProblem, match="LOOMLOG_GRPC_TLS_CERT"):
+    with pytest.raises(StartProblem, match="LOOMLOG_GRPC_TLS_CERT"):
         listen(server, "127.0.0.1:0", certificate=tmp_path / "none", key=tmp_path / "none")
     await server.stop(None)
 

@@ -5,8 +5,9 @@ import pytest
 from loomlog.connectors.crypto.content_encryption import KeyEncryptionKeys, key_encryption_key_id
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.schemas.codec import local_codec
+from loomlog.services.core.refusals import StartProblem
 from loomlog.services.projector.memory_indexing import KEYS_TOPIC, unencrypted
-from loomlog.services.stream.encryption.subject_keys import SubjectKeys, WrongInstallationKey
+from loomlog.services.stream.encryption.subject_keys import SubjectKeys
 from tests.services.application.world import KEK
 
 
@@ -24,5 +25,5 @@ async def test_ciphertext_is_not_indexed_as_if_it_were_text() -> None:
     assert await read(token, "acme") == token, "nobody encrypts here: a user has written it"
     await keys_of(log).cipher_for("acme", "ivy")
     assert await read('"tea"', "acme") == '"tea"', "written before encryption was switched on"
-    with pytest.raises(WrongInstallationKey, match="set it and restart the projector"):
+    with pytest.raises(StartProblem, match="set it and restart the projector"):
         await read(token, "acme")

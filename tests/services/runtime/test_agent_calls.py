@@ -14,7 +14,7 @@ from loomlog.services.core.run.react import CallTool
 from loomlog.services.core.run.state import AwaitingTools
 from loomlog.services.runtime.content.encryption import PLAINTEXT, ContentEncryption
 from loomlog.services.runtime.content.payloads import INLINE_TEXT_BYTES
-from loomlog.services.runtime.telemetry.tracing import NoTracing
+from loomlog.services.runtime.telemetry.tracing import NO_TRACING
 from loomlog.services.runtime.tools.tool_calls import ToolCalls
 from loomlog.services.runtime.tools.toolset import ProcessToolset
 from tests.services.core.run.given import DEFINITION, NOW, RUN, Run, at_tools
@@ -33,7 +33,7 @@ class Work:
             operator_hosts=(),
             parallelism=8,
             blobs=self.blobs,
-            tracing=NoTracing(),
+            tracing=NO_TRACING,
             clock_ms=lambda: NOW,
             mask=lambda text: text.replace("hunter2", "[secret]"),
             encryption=secrecy,

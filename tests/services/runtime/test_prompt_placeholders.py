@@ -12,7 +12,7 @@ from loomlog.services.runtime.effects import build_effect_handlers
 from loomlog.services.runtime.models.previews import Previews
 from loomlog.services.runtime.models.routing import Routing
 from loomlog.services.runtime.settings import build_runtime_settings
-from loomlog.services.runtime.telemetry.tracing import NoTracing
+from loomlog.services.runtime.telemetry.tracing import NO_TRACING
 from tests.services.core.run.given import NOW
 from tests.services.stream.given import CODEC
 
@@ -37,7 +37,7 @@ async def test_the_prompt_of_a_run_describes_the_tools_of_its_process(tmp_path: 
         build_runtime_settings(loaded.settings),
         codec=CODEC,
         appender=log,
-        tracing=NoTracing(),
+        tracing=NO_TRACING,
         previews=Previews(CODEC, log, topic="deltas", partitions=1, term_of=lambda _: 0),
         encryption=PLAINTEXT,
         routing=routing,

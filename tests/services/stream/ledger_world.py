@@ -20,7 +20,7 @@ from loomlog.schemas.generated.values import AgentDefinition, CommandEnvelope, T
 from loomlog.schemas.records import replace
 from loomlog.services.core.run.react import CallModel, CallTool, ReconcileTool
 from loomlog.services.core.run.state import AwaitingTools
-from loomlog.services.runtime.telemetry.tracing import NoTracing
+from loomlog.services.runtime.telemetry.tracing import NO_TRACING
 from loomlog.services.runtime.tools.tool_calls import ToolCalls
 from loomlog.services.runtime.tools.toolset import ProcessToolset
 from tests.services.stream.hosted import Hosted
@@ -57,7 +57,7 @@ class LedgerWorld(World):
             operator_hosts=(),
             parallelism=8,
             blobs=MemoryBlobs(),
-            tracing=NoTracing(),
+            tracing=NO_TRACING,
             clock_ms=self.clock,
             sleep=self.no_wait,
         )

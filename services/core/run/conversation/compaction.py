@@ -35,7 +35,7 @@ from loomlog.schemas.generated.run_events import (
     ToolReturned,
 )
 from loomlog.schemas.generated.values import AgentDefinition, Compaction
-from loomlog.schemas.records import Value, replace
+from loomlog.schemas.records import Value, build_from, replace
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.commands import (
     CommandRefusal,
@@ -285,9 +285,9 @@ def complete_compaction(state: State, result: SummaryCompleted) -> ContextCompac
             else "the model gave no summary"
         )
         return _failed_with_usage(state, result, kind, why)
-    return ContextCompacted(
-        number=state.number,
-        attempt=state.attempt,
+    return build_from(
+        ContextCompacted,
+        result,
         turn=facts.turns + 1,
         trigger=state.trigger,
         summary=summary,
@@ -295,15 +295,6 @@ def complete_compaction(state: State, result: SummaryCompleted) -> ContextCompac
         after_tokens=after,
         keep_n=state.keep_n,
         keep_first=state.keep_first,
-        usage=result.usage,
-        provider=result.provider,
-        model=result.model,
-        cost_micros=result.cost_micros,
-        currency=result.currency,
-        duration_ms=result.duration_ms,
-        credential_source=result.credential_source,
-        credential_scope=result.credential_scope,
-        memory_banked=result.memory_banked,
     )
 
 
@@ -429,16 +420,9 @@ def _refuse_too_short(facts: RunFacts) -> CommandRefused:
 
 
 def _failed_with_usage(state: Compacting, result: SummaryCompleted, kind: str, why: str) -> CompactionFailed:
-    return replace(
-        _failure(state, kind, why),
-        usage=result.usage,
-        provider=result.provider,
-        model=result.model,
-        cost_micros=result.cost_micros,
-        currency=result.currency,
-        duration_ms=result.duration_ms,
-        credential_source=result.credential_source,
-        credential_scope=result.credential_scope,
+    failure = _failure(state, kind, why)
+    return build_from(
+        CompactionFailed, result, turn=failure.turn, trigger=failure.trigger, kind=kind, message=failure.message
     )
 
 

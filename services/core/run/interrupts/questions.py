@@ -6,7 +6,7 @@ services/core/run/lifecycle/timers.py.
 
 from loomlog.schemas.generated.run_events import InterruptionOpened
 from loomlog.schemas.generated.values import ApprovalVote, CallVerdict, ToolCall
-from loomlog.schemas.records import Value
+from loomlog.schemas.records import Value, build_from
 
 RESOLVED, DECLINED, TIMED_OUT, CANCELLED = "resolved", "declined", "timed_out", "cancelled"
 """Final statuses of a question; of an approval: approved, denied, and the same two."""
@@ -78,17 +78,4 @@ class ClosedQuestion(Value, frozen=True, kw_only=True):
 
 def question_of(event: InterruptionOpened, call: ToolCall) -> Question:
     """Return the question that the event opens for that call."""
-    return Question(
-        index=event.index,
-        call=call,
-        interrupt_id=event.interrupt_id,
-        kind=event.kind,
-        question=event.question,
-        options=event.options,
-        context=event.context,
-        priority=event.priority,
-        expires_at_ms=event.expires_at_ms,
-        attempt=event.attempt,
-        call_state=event.call_state,
-        is_held=event.is_held,
-    )
+    return build_from(Question, event, call=call)

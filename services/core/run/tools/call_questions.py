@@ -16,6 +16,7 @@ services/core/run/interrupts/evolve_questions.py folds the events.
 import hashlib
 
 from loomlog.schemas.generated.run_events import Event, InterruptionClosed, InterruptionOpened, ToolCallRequested
+from loomlog.schemas.records import build_from
 from loomlog.services.core.run.commands import CallAsks
 from loomlog.services.core.run.interrupts.questions import CALL_QUESTION, CANCELLED, Question
 from loomlog.services.core.run.state import AwaitingTools, OpenCall, State, find_open_call
@@ -33,19 +34,13 @@ def ask_about_call(state: State, result: CallAsks) -> list[Event]:
     place = f"{state.facts.run_id}:{result.turn}.{result.index}.{result.attempt}"
     return [
         *hook_events.hook_events(result.turn, opened, result.hook_acts),
-        InterruptionOpened(
-            turn=result.turn,
-            index=result.index,
+        build_from(
+            InterruptionOpened,
+            result,
             call_id=opened.call.id,
             interrupt_id=f"intr_{hashlib.sha256(place.encode()).hexdigest()[:24]}",
             kind=CALL_QUESTION,
-            question=result.question,
-            options=result.options,
-            context=result.context,
             expires_at_ms=result.at_ms + result.timeout_ms,
-            attempt=result.attempt,
-            call_state=result.call_state,
-            is_held=result.is_held,
         ),
     ]
 
@@ -57,14 +52,7 @@ def call_again(turn: int, question: Question) -> ToolCallRequested:
 
 def reopened(question: Question) -> OpenCall:
     """Return the call of a question as it was when it asked."""
-    return OpenCall(
-        index=question.index,
-        call=question.call,
-        attempt=question.attempt,
-        effect_class=question.effect_class,
-        reconcilable=question.reconcilable,
-        answers=question.answers,
-    )
+    return build_from(OpenCall, question)
 
 
 def recover_held_calls(state: AwaitingTools) -> list[Event]:

@@ -15,7 +15,7 @@ from loomlog.schemas.generated.run_events import (
     ToolReturned,
 )
 from loomlog.schemas.generated.values import CallVerdict, InterruptionRequest
-from loomlog.schemas.records import replace
+from loomlog.schemas.records import build_from, replace
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.commands import ModelAnswered, ModelFailed
 from loomlog.services.core.run.conversation import compaction
@@ -35,27 +35,8 @@ NO_VERDICTS: Mapping[int, CallVerdict] = {}
 def handle_model_answered(state: State, result: ModelAnswered) -> list[Event]:
     if not isinstance(state, AwaitingModel) or (state.turn, state.attempt) != (result.turn, result.attempt):
         return []  # a late answer changes nothing
-    replied = ModelReplied(
-        turn=result.turn,
-        attempt=result.attempt,
-        text=result.text,
-        text_blob=result.text_blob,
-        reasoning=result.reasoning,
-        reasoning_signature=result.reasoning_signature,
-        tool_calls=result.tool_calls,
-        stop_reason=result.stop_reason,
-        usage=result.usage,
-        provider=result.provider,
-        model=result.model,
-        max_context_tokens=result.max_context_tokens,
-        cost_micros=result.cost_micros,
-        currency=result.currency,
-        duration_ms=result.duration_ms,
-        traceparent=result.traceparent,
-        credential_source=result.credential_source,
-        credential_scope=result.credential_scope,
-        tool_lists=() if result.tool_lists == state.facts.tool_lists else result.tool_lists,
-    )
+    tool_lists = () if result.tool_lists == state.facts.tool_lists else result.tool_lists
+    replied = build_from(ModelReplied, result, tool_lists=tool_lists)
     facts = state.facts
     if result.tool_calls:
         events = [replied, *_tool_intents(facts, result)]

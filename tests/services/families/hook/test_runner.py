@@ -28,7 +28,7 @@ from loomlog.services.core.run.state import AwaitingTools
 from loomlog.services.families.hook.runner import INPUT_BYTES_MAX, HookRunner
 from loomlog.services.families.hook.state import Hook, HookTable, with_hook
 from loomlog.services.runtime.run.context import MakeResult
-from loomlog.services.runtime.telemetry.tracing import NoTracing
+from loomlog.services.runtime.telemetry.tracing import NO_TRACING
 from loomlog.services.runtime.tools.tool_calls import ToolCalls
 from loomlog.services.runtime.tools.toolset import ProcessToolset
 from tests.services.core.run.given import DEFINITION, NOW, RUN, at_tools, recover
@@ -98,7 +98,7 @@ class Work:
             operator_hosts=("docs.example",),
             parallelism=8,
             blobs=MemoryBlobs(),
-            tracing=NoTracing(),
+            tracing=NO_TRACING,
             clock_ms=lambda: NOW,
             mask=mask,
             hooks=HookRunner(

@@ -22,7 +22,7 @@ from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import AwaitingTools
 from loomlog.services.runtime.content import run_credentials as module
 from loomlog.services.runtime.content.run_credentials import Credentials
-from loomlog.services.runtime.telemetry.tracing import NoTracing
+from loomlog.services.runtime.telemetry.tracing import NO_TRACING
 from loomlog.services.runtime.tools.tool_calls import ToolCalls
 from loomlog.services.runtime.tools.toolset import ProcessToolset
 from tests.run_options import grouped
@@ -87,7 +87,7 @@ def calls(store: Store, tool: ToldTool) -> ToolCalls:
         operator_hosts=(),
         parallelism=8,
         blobs=MemoryBlobs(),
-        tracing=NoTracing(),
+        tracing=NO_TRACING,
         clock_ms=lambda: NOW,
         credentials=Credentials(store),
     )

@@ -32,7 +32,7 @@ from loomlog.services.runtime.models.context_plugins import (
 )
 from loomlog.services.runtime.models.model_calls import ModelCalls, RuntimeProvider
 from loomlog.services.runtime.models.previews import Previews
-from loomlog.services.runtime.telemetry.tracing import NoTracing
+from loomlog.services.runtime.telemetry.tracing import NO_TRACING
 from loomlog.services.runtime.tools.toolset import ProcessToolset
 from tests.services.core.run.given import NOW, begun
 from tests.services.runtime.given import ToldModel
@@ -236,7 +236,7 @@ async def asked(
         tools=ProcessToolset({}),
         blobs=MemoryBlobs(),
         previews=Previews(CODEC, log, topic="deltas", partitions=1, term_of=lambda partition: 7),
-        tracing=NoTracing(),
+        tracing=NO_TRACING,
         clock_ms=lambda: NOW,
         plugins=plugins,
     )

@@ -24,7 +24,7 @@ from loomlog.services.runtime.models.model_calls import ModelCalls, RuntimeProvi
 from loomlog.services.runtime.models.previews import Previews
 from loomlog.services.runtime.models.provider_keys import NO_KEY, ProviderKey
 from loomlog.services.runtime.models.provider_queues import ProviderQueueLimits
-from loomlog.services.runtime.telemetry.tracing import NoTracing
+from loomlog.services.runtime.telemetry.tracing import NO_TRACING
 from loomlog.services.runtime.tools.toolset import ProcessToolset
 from tests.services.core.run.given import (
     DEFINITION,
@@ -110,7 +110,7 @@ class Work:
             tools=ProcessToolset({"Read": self.tool}),
             blobs=self.blobs,
             previews=self.previews,
-            tracing=NoTracing(),
+            tracing=NO_TRACING,
             clock_ms=self.clock,
             sleep=self.clock.sleep,
             availability=self.heard,  # type: ignore[arg-type]  # it hears the three things calls say

@@ -23,7 +23,7 @@ from loomlog.services.runtime.content.run_credentials import NO_CREDENTIALS, Cre
 from loomlog.services.runtime.models.model_calls import ModelCalls, RuntimeProvider
 from loomlog.services.runtime.models.previews import Previews
 from loomlog.services.runtime.models.summary_calls import SummaryCalls
-from loomlog.services.runtime.telemetry.tracing import NoTracing
+from loomlog.services.runtime.telemetry.tracing import NO_TRACING
 from loomlog.services.runtime.tools.toolset import ProcessToolset
 from tests.services.core.run.given import NOW, RUN, compacting, recover
 from tests.services.runtime.content.test_run_credentials import Store
@@ -51,7 +51,7 @@ class Work:
             tools=ProcessToolset({}),
             blobs=blobs,
             previews=Previews(CODEC, self.log, topic=DELTAS, partitions=1, term_of=lambda partition: 7),
-            tracing=NoTracing(),
+            tracing=NO_TRACING,
             clock_ms=lambda: NOW,
             credentials=credentials,
         )

@@ -21,7 +21,7 @@ from loomlog.services.core.run.run_facts import RunFacts
 from loomlog.services.core.run.state import AwaitingTools, Wait, idempotency_key
 from loomlog.services.runtime.admission.queue import AdmissionQueue
 from loomlog.services.runtime.run import wait_reports
-from loomlog.services.runtime.telemetry.tracing import NoTracing
+from loomlog.services.runtime.telemetry.tracing import NO_TRACING
 from loomlog.services.runtime.tools.tool_calls import ToolCalls
 from loomlog.services.runtime.tools.toolset import ProcessToolset
 from loomlog.services.stream.partition.partition import Aggregate
@@ -78,7 +78,7 @@ class Work(DeskAtWork):
             operator_hosts=(),
             parallelism=1,
             blobs=MemoryBlobs(),
-            tracing=NoTracing(),
+            tracing=NO_TRACING,
             clock_ms=lambda: NOW,
         )
         given = {

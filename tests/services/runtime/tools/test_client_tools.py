@@ -23,7 +23,7 @@ from loomlog.schemas.generated.stream_records import (
 from loomlog.schemas.records import replace
 from loomlog.services.core.clients.limits import LEASE_MS
 from loomlog.services.core.run.state import AwaitingTools
-from loomlog.services.runtime.telemetry.tracing import NoTracing
+from loomlog.services.runtime.telemetry.tracing import NO_TRACING
 from loomlog.services.runtime.tools import client_tools as module
 from loomlog.services.runtime.tools.client_tools import ClientTools, LazyRemoteCalls
 from loomlog.services.runtime.tools.tool_calls import ToolCalls
@@ -162,7 +162,7 @@ class Calling(Work):
             operator_hosts=(),
             parallelism=8,
             blobs=self.blobs,
-            tracing=NoTracing(),
+            tracing=NO_TRACING,
             clock_ms=lambda: NOW,
         )
 

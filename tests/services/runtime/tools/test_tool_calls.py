@@ -41,7 +41,7 @@ from loomlog.services.core.run.state import AwaitingTools
 from loomlog.services.core.shares import Holder, ShareLimits
 from loomlog.services.runtime.content.encryption import ContentEncryption
 from loomlog.services.runtime.run.context import MakeResult
-from loomlog.services.runtime.telemetry.tracing import NoTracing
+from loomlog.services.runtime.telemetry.tracing import NO_TRACING
 from loomlog.services.runtime.tools import tool_calls, tool_result
 from loomlog.services.runtime.tools.tool_calls import ToolCalls, parse_arguments
 from loomlog.services.runtime.tools.tool_context import narrow_allowed_hosts
@@ -81,7 +81,7 @@ class Work:
             operator_hosts=hosts,
             parallelism=parallelism,
             blobs=self.blobs,
-            tracing=NoTracing(),
+            tracing=NO_TRACING,
             clock_ms=lambda: NOW,
             mask=lambda text: text.replace("known", "[known]"),
             mask_results=lambda text: text.replace("known", "[known]").replace("alike", "[alike]"),

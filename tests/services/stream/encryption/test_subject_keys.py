@@ -9,13 +9,8 @@ from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.protocols import ProducerRecord
 from loomlog.schemas.codec import local_codec
-from loomlog.services.stream.encryption.subject_keys import (
-    ERASED,
-    UNREADABLE,
-    SubjectKeys,
-    WrongInstallationKey,
-    open_subject_keys,
-)
+from loomlog.services.core.refusals import StartProblem
+from loomlog.services.stream.encryption.subject_keys import ERASED, UNREADABLE, SubjectKeys, open_subject_keys
 from loomlog.services.stream.global_tables.global_table import PARTITION
 
 TOPIC = "loom.subject.keys"
@@ -217,7 +212,7 @@ async def test_a_wrong_key_encryption_key_is_told_at_the_start() -> None:
     await keys_over(log, KEK).cipher_for("acme", "ivy")
     wrong = keys_over(log, NEXT_KEK)
     await wrong.catch_up()
-    with pytest.raises(WrongInstallationKey, match="LOOMLOG_ENCRYPTION_KEY_PREVIOUS"):
+    with pytest.raises(StartProblem, match="LOOMLOG_ENCRYPTION_KEY_PREVIOUS"):
         wrong.check()
 
 
@@ -229,9 +224,9 @@ async def test_a_log_with_encrypted_content_is_not_opened_without_a_key() -> Non
 
     assert await opened(None) is None
     token = (await keys_over(log).cipher_for("acme", "ivy")).text("hello")
-    with pytest.raises(WrongInstallationKey, match="LOOMLOG_ENCRYPTION_KEY is not set"):
+    with pytest.raises(StartProblem, match="LOOMLOG_ENCRYPTION_KEY is not set"):
         await opened(None)
-    with pytest.raises(WrongInstallationKey, match="set the right one"):
+    with pytest.raises(StartProblem, match="set the right one"):
         await opened(wrapping(NEXT_KEK))
     keys = await opened(wrapping(KEK))
     assert keys is not None
