@@ -20,8 +20,9 @@ from loomlog.connectors.http.sse import EventParser, FrameTooLarge
 from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import CliError, NotFound, UsageError
 from loomlog.services.cli.http.api import ApiClient, quote_segment
+from loomlog.services.cli.http.requests import get, open_api, send
 from loomlog.services.cli.operations import Position, Tenant
-from loomlog.services.cli.runs.runs import Json, open_api
+from loomlog.services.cli.runs.runs import Json
 from loomlog.services.cli.terminal.formatting import pluralize, short_value
 from loomlog.services.cli.terminal.output import DIM, NAME, console, fact_line, print_json, print_json_line, print_table
 from loomlog.services.cli.terminal.times import UNIT_S
@@ -30,7 +31,6 @@ PATH = "/v1/_channels"
 MESSAGES, MESSAGES_MAX = 10, 100
 WAIT_TIMEOUT_S = 60.0
 """Seconds for an answer that the API may let wait for 30."""
-CONNECT_TIMEOUT_S = 5.0
 FRAME_BYTES_MAX = 2 * 1024 * 1024
 """A message of 256 KiB with every character escaped."""
 RETRY_S = 1.0
@@ -54,7 +54,7 @@ def list_channels(
     as_json: Json = False,
 ) -> None:
     """List channels with their scope and what their queues hold."""
-    rows = [row for row in run(_list(tenant, position)) if fnmatchcase(row["name"], pattern or "*")]
+    rows = [row for row in _list_rows(tenant, position) if fnmatchcase(row["name"], pattern or "*")]
     if as_json:
         print_json({"channels": rows})
         return
@@ -87,9 +87,7 @@ def _kept_text(row: Mapping[str, Any]) -> str:
 
 def show(name: ChannelName, tenant: Tenant = "", position: Position = "", as_json: Json = False) -> None:
     """Show a channel: its declaration, and what its queues hold."""
-    row = next((row for row in run(_list(tenant, position)) if row["name"] == name), None)
-    if row is None:
-        raise NotFound(f"There is no channel {name[:120]}; `loomlog channels ls` lists them.")
+    row = find_row(name, tenant, position)
     if as_json:
         print_json(row)
         return
@@ -120,7 +118,7 @@ def peek(
 ) -> None:
     """Look at messages, by default from the oldest; nothing is taken."""
     params: dict[str, str | int] = {"scope_id": scope_id, "max_messages": most, "from_cursor": cursor, "tenant": tenant}
-    answer = run(_get(channel_path(name, "peek"), params, position))
+    answer = get(channel_path(name, "peek"), params, position=position)
     if as_json:
         print_json(answer)
         return
@@ -150,7 +148,7 @@ def wait(
         body |= {"mode": "at_least", "n": at_least}
     optional = {"scope_id": scope_id, "from_cursor": cursor, "wait_ms": parse_wait_ms(time)}
     body |= {key: value for key, value in optional.items() if value}
-    answer = run(_wait(body, tenant))
+    answer = send("POST", f"{PATH}/_await", body, params={"tenant": tenant}, timeout_s=WAIT_TIMEOUT_S).value
     if as_json:
         print_json(answer)
         return
@@ -251,23 +249,14 @@ def print_cap(out: Console, answer: Mapping[str, Any]) -> None:
         out.print(Text(f"The wait was cut to {answer['wait_capped_ms'] / 1000:g} s.", style=DIM))
 
 
-async def _list(tenant: str, position: str) -> Sequence[Mapping[str, Any]]:
-    channels: Sequence[Mapping[str, Any]] = (await _get(PATH, {"tenant": tenant}, position))["channels"]
+def find_row(name: str, tenant: str, position: str = "") -> Mapping[str, Any]:
+    """Return a channel. Raises NotFound."""
+    row = next((row for row in _list_rows(tenant, position) if row["name"] == name), None)
+    if row is None:
+        raise NotFound(f"There is no channel {name[:120]}; `loomlog channels ls` lists them.")
+    return row
+
+
+def _list_rows(tenant: str, position: str) -> Sequence[Mapping[str, Any]]:
+    channels: Sequence[Mapping[str, Any]] = get(PATH, {"tenant": tenant}, position=position)["channels"]
     return channels
-
-
-async def _get(path: str, params: Mapping[str, str | int], position: str = "") -> Any:
-    async with open_api() as api:
-        return await api.get(path, {name: value for name, value in params.items() if value}, position=position)
-
-
-async def _wait(body: Mapping[str, Any], tenant: str) -> Any:
-    async with open_api() as api:
-        response = await api.request(
-            "POST",
-            f"{PATH}/_await",
-            params={"tenant": tenant} if tenant else {},
-            json=body,
-            timeout=httpx.Timeout(WAIT_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
-        )
-    return response.value

@@ -17,6 +17,7 @@ from rich.text import Text
 from loomlog.connectors.client.run_stream import RunStream
 from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import FAILED, CliError, UsageError
+from loomlog.services.cli.http.requests import open_api
 from loomlog.services.cli.log.export_file import check_target, partial_export
 from loomlog.services.cli.runs.control import runs_app
 from loomlog.services.cli.runs.runs import (
@@ -25,7 +26,6 @@ from loomlog.services.cli.runs.runs import (
     count_turns_before,
     follow,
     get_run,
-    open_api,
     resolve_run_id,
     wait_until_accepted,
 )

@@ -30,9 +30,10 @@ from loomlog.services.cli.admin.budget_limits import parse_micros
 from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import FAILED, CliError, UsageError
 from loomlog.services.cli.http.api import ApiClient, ApiError, quote_segment
+from loomlog.services.cli.http.requests import open_api
 from loomlog.services.cli.runs.bulk import COLUMNS
 from loomlog.services.cli.runs.evals import evals_app, format_score, post
-from loomlog.services.cli.runs.runs import SUCCEEDED, Json, get_run, open_api, resolve_run_id
+from loomlog.services.cli.runs.runs import SUCCEEDED, Json, get_run, resolve_run_id
 from loomlog.services.cli.terminal.formatting import money, one_line, pluralize
 from loomlog.services.cli.terminal.live_view import wait_for_final_row
 from loomlog.services.cli.terminal.output import (

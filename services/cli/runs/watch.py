@@ -18,8 +18,9 @@ from loomlog.connectors.http.sse import EventParser, FrameTooLarge
 from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import CliError
 from loomlog.services.cli.http.api import ApiClient
+from loomlog.services.cli.http.requests import open_api
 from loomlog.services.cli.runs.history import runs_app
-from loomlog.services.cli.runs.runs import Json, open_api
+from loomlog.services.cli.runs.runs import Json
 from loomlog.services.cli.terminal.formatting import money, number, one_line, pluralize
 from loomlog.services.cli.terminal.output import DIM, NAME, WARNING, console, error_console, print_json_line
 from loomlog.services.cli.terminal.run_text import STATUS_STYLE, display_status

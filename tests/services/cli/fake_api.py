@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
+import pytest
 
+from loomlog.services.cli.http import requests
 from loomlog.services.cli.http.api import ApiClient
 
 IDS = {"agent_id": "a_1", "run_id": "r_1", "session_id": "s_1"}
@@ -92,6 +94,12 @@ def row(run_id: str = "r_1", **changes: Any) -> dict[str, Any]:
         "continues_run_id": None,
         "position": "loom.run.events/2:20",
     } | changes
+
+
+def let_commands_use(monkeypatch: pytest.MonkeyPatch, client: Callable[[], ApiClient]) -> None:
+    """Give every command this client, whatever runs on this machine."""
+    monkeypatch.setenv("LOOMLOG_BASE_URL", "http://api.test")
+    monkeypatch.setattr(requests, "ApiClient", lambda base_url, token: client())
 
 
 class FakeApi:

@@ -11,13 +11,13 @@ from typer.testing import CliRunner
 
 from loomlog.schemas.generated.entity_commands import RepairAggregate
 from loomlog.schemas.generated.run_commands import StartRun
-from loomlog.services.cli import main, operations
+from loomlog.services.cli import main
 from loomlog.services.cli.errors import FAILED, NOT_FOUND, UNREACHABLE, USAGE_ERROR
 from loomlog.services.cli.main import COMMANDS, app
 from loomlog.services.core.access.scopes import RUNS_CREATE
 from loomlog.services.core.families import Command
 from loomlog.services.families import FamilyProblem
-from tests.services.cli.fake_api import FakeApi, Scripted, refused
+from tests.services.cli.fake_api import FakeApi, Scripted, let_commands_use, refused
 from tests.services.entities import COUNTER
 
 AT = {"X-Loomlog-Position": "loom.entity.events/1:7"}
@@ -51,7 +51,7 @@ SILENT: Any = replace(COUNTER, name="silent", scope="", queries=[], commands=[WI
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
     fake = FakeApi()
-    monkeypatch.setattr(operations, "open_api", fake.client)
+    let_commands_use(monkeypatch, fake.client)
     monkeypatch.setattr("loomlog.services.families.registry.all_families", lambda: (COUNTER, SILENT, WIDE))
     monkeypatch.setenv("COLUMNS", "160")
     return fake

@@ -3,9 +3,8 @@
 import pytest
 from typer.testing import CliRunner
 
-from loomlog.services.cli.access import tokens
 from loomlog.services.cli.main import app
-from tests.services.cli.fake_api import FakeApi, Scripted
+from tests.services.cli.fake_api import FakeApi, Scripted, let_commands_use
 
 PATH = "/v1/_operatortokendef"
 TEXT = "lct_of-the-token"
@@ -30,7 +29,7 @@ CREATED = {"op": "create", "name": "ci", "tenant_id": "acme", "scopes": ["runs:r
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
     fake = FakeApi()
     fake.answers["POST", PATH] = Scripted(body=MADE)
-    monkeypatch.setattr(tokens, "open_api", fake.client)
+    let_commands_use(monkeypatch, fake.client)
     monkeypatch.setenv("CI_TOKEN", "a-text-of-my-own")
     return fake
 

@@ -3,9 +3,8 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from loomlog.services.cli.admin import budget_limits
 from loomlog.services.cli.main import app
-from tests.services.cli.fake_api import FakeApi, Scripted
+from tests.services.cli.fake_api import FakeApi, Scripted, let_commands_use
 
 AT = {"X-Loomlog-Position": "loom.entity.events/0:7"}
 LIMIT = {
@@ -27,7 +26,7 @@ LIMIT = {
 @pytest.fixture
 def fake(monkeypatch) -> FakeApi:
     fake = FakeApi()
-    monkeypatch.setattr(budget_limits, "open_api", fake.client)
+    let_commands_use(monkeypatch, fake.client)
     monkeypatch.setenv("COLUMNS", "160")
     return fake
 

@@ -3,9 +3,8 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from loomlog.services.cli.admin import pauses
 from loomlog.services.cli.main import app
-from tests.services.cli.fake_api import FakeApi, Scripted
+from tests.services.cli.fake_api import FakeApi, Scripted, let_commands_use
 
 AT = {"X-Loomlog-Position": "loom.entity.events/0:7"}
 PAUSED = {"state": "paused", "duration_ms": 5, "force_cancelled_count": 0, "paused_runs_count": 2, "warnings": []}
@@ -14,7 +13,7 @@ PAUSED = {"state": "paused", "duration_ms": 5, "force_cancelled_count": 0, "paus
 @pytest.fixture
 def fake(monkeypatch) -> FakeApi:
     fake = FakeApi()
-    monkeypatch.setattr(pauses, "open_api", fake.client)
+    let_commands_use(monkeypatch, fake.client)
     return fake
 
 

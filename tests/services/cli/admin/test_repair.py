@@ -5,9 +5,8 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from loomlog.services.cli.admin import repair
 from loomlog.services.cli.main import app
-from tests.services.cli.fake_api import FakeApi, Scripted
+from tests.services.cli.fake_api import FakeApi, Scripted, let_commands_use
 
 NAME = "budget:/installation"
 KNOWN = {"aggregate": NAME, "seq": 7, "quarantine": "offset 9: it does not follow", "state": {"month": "2026-11"}}
@@ -18,7 +17,7 @@ AT = {"X-Loomlog-Position": "loom.entity.events/0:12"}
 @pytest.fixture
 def fake(monkeypatch) -> FakeApi:
     fake = FakeApi()
-    monkeypatch.setattr(repair, "open_api", fake.client)
+    let_commands_use(monkeypatch, fake.client)
     monkeypatch.setenv("COLUMNS", "160")
     return fake
 

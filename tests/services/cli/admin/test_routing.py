@@ -3,9 +3,8 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from loomlog.services.cli.admin import routing
 from loomlog.services.cli.main import app
-from tests.services.cli.fake_api import FakeApi, Scripted
+from tests.services.cli.fake_api import FakeApi, Scripted, let_commands_use
 
 
 def step(provider, **states):
@@ -38,7 +37,7 @@ VIEW = {
 @pytest.fixture
 def fake(monkeypatch) -> FakeApi:
     fake = FakeApi()
-    monkeypatch.setattr(routing, "open_api", fake.client)
+    let_commands_use(monkeypatch, fake.client)
     fake.answers["GET", "/v1/_routing"] = Scripted(body=VIEW)
     return fake
 

@@ -4,9 +4,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from loomlog.services.cli.admin import subjects
 from loomlog.services.cli.main import app
-from tests.services.cli.fake_api import FakeApi, Scripted, refused
+from tests.services.cli.fake_api import FakeApi, Scripted, let_commands_use, refused
 
 AT = {"X-Loomlog-Position": "loom.subject.keys/0:7"}
 COVERED = {"keys": 1, "runs": 2, "live_runs": 1, "events": 9, "frames": 5, "blobs": 0}
@@ -46,7 +45,7 @@ def with_memory(**counts: int) -> dict[str, Any]:
 @pytest.fixture
 def fake(monkeypatch) -> FakeApi:
     fake = FakeApi()
-    monkeypatch.setattr(subjects, "open_api", fake.client)
+    let_commands_use(monkeypatch, fake.client)
     return fake
 
 

@@ -10,15 +10,14 @@ import pytest
 import pytest_asyncio
 from typer.testing import CliRunner
 
-from loomlog.services.cli.channels import changes, reads
+from loomlog.services.cli.channels import reads
 from loomlog.services.cli.errors import USAGE_ERROR
 from loomlog.services.cli.http.api import ApiClient
 from loomlog.services.cli.main import app
-from loomlog.services.cli.runs import runs
 from tests.services.api.serving import served
 from tests.services.api.test_channel_endpoints import Process
 from tests.services.application.world import ACME
-from tests.services.cli.fake_api import FakeApi, Scripted, frame, refused
+from tests.services.cli.fake_api import FakeApi, Scripted, frame, let_commands_use, refused
 from tests.services.families.memory.commands.conftest import _LoopTransport, ok
 
 AT = {"X-Loomlog-Position": "loom.channel.events/1:7"}
@@ -47,8 +46,7 @@ def channels(*arguments: str) -> Any:
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
     fake = FakeApi()
-    for module in (reads, changes, runs):
-        monkeypatch.setattr(module, "open_api", fake.client)
+    let_commands_use(monkeypatch, fake.client)
     monkeypatch.setattr(reads, "RETRY_S", 0.0)
     monkeypatch.setenv("COLUMNS", "200")
     return fake
@@ -165,10 +163,7 @@ async def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
     async with served(tmp_path) as api:
         monkeypatch.setattr(api.world.layer, "dispatch", made.dispatch)
         transport = _LoopTransport(api.app, asyncio.get_running_loop())
-        for module in (reads, changes, runs):
-            monkeypatch.setattr(
-                module, "open_api", lambda: ApiClient("http://test", f"{ACME.name}-token", transport=transport)
-            )
+        let_commands_use(monkeypatch, lambda: ApiClient("http://test", f"{ACME.name}-token", transport=transport))
         monkeypatch.setenv("COLUMNS", "200")
         yield made
     await made.operations.close()

@@ -3,9 +3,8 @@
 import pytest
 from typer.testing import CliRunner
 
-from loomlog.services.cli.log import acts
 from loomlog.services.cli.main import app
-from tests.services.cli.fake_api import FakeApi, Scripted
+from tests.services.cli.fake_api import FakeApi, Scripted, let_commands_use
 
 ACT = {
     "act_id": "one", "at": "2026-01-31T12:00:00.000Z", "tenant_id": "acme", "who": "ada", "token": "ci",
@@ -18,7 +17,7 @@ REFUSED = {**ACT, "act_id": "two", "outcome": "refused", "code": "insufficient_s
 @pytest.fixture
 def fake(monkeypatch) -> FakeApi:
     fake = FakeApi()
-    monkeypatch.setattr(acts, "open_api", fake.client)
+    let_commands_use(monkeypatch, fake.client)
     return fake
 
 

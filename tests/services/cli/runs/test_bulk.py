@@ -6,8 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from loomlog.services.cli.main import app
-from loomlog.services.cli.runs import bulk, control
-from tests.services.cli.fake_api import FakeApi, row
+from loomlog.services.cli.runs import bulk
+from tests.services.cli.fake_api import FakeApi, let_commands_use, row
 
 WHERE = "status=running,agent=assistant"
 
@@ -46,8 +46,7 @@ class Installation(FakeApi):
 def made(monkeypatch: pytest.MonkeyPatch) -> Any:
     def make(*pages: list[dict[str, Any]]) -> Installation:
         fake = Installation(*pages)
-        for module in (bulk, control):
-            monkeypatch.setattr(module, "open_api", fake.client)
+        let_commands_use(monkeypatch, fake.client)
         return fake
 
     return make

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from loomlog.services.cli.main import app
 from loomlog.services.cli.runs import evals
-from tests.services.cli.fake_api import FakeApi, Scripted, row
+from tests.services.cli.fake_api import FakeApi, Scripted, let_commands_use, row
 
 RUN = "r_" + "0" * 26
 JUDGEMENT = {
@@ -30,7 +30,7 @@ SUMS = {"mean": 0.5, "median": 0.5, "min": 0.25, "max": 0.75, "latest": 0.75, "c
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
     made = FakeApi()
-    monkeypatch.setattr(evals, "open_api", made.client)
+    let_commands_use(monkeypatch, made.client)
     return made
 
 

@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 from loomlog.services.cli.main import app
 from loomlog.services.cli.runs import interrupts
-from tests.services.cli.fake_api import POSITION, FakeApi, Scripted, row
+from tests.services.cli.fake_api import POSITION, FakeApi, Scripted, let_commands_use, row
 
 ASKED = {
     "interrupt_id": "intr_1",
@@ -34,7 +34,7 @@ def fake(monkeypatch) -> FakeApi:
     fake.pages["/v1/interrupts"] = lambda request: {"interrupts": [ASKED], "total": 3, "next": None}
     done = {"interrupt_id": "intr_1", "status": "resolved", "resolved_at": "2026-01-31T12:00:01.000Z"}
     fake.answers["POST", PATH] = Scripted(body=done, headers={"X-Loomlog-Position": POSITION})
-    monkeypatch.setattr(interrupts, "open_api", fake.client)
+    let_commands_use(monkeypatch, fake.client)
     return fake
 
 

@@ -5,8 +5,8 @@ import pytest
 from typer.testing import CliRunner
 
 from loomlog.services.cli.main import app
-from loomlog.services.cli.runs import bulk, control, runs
-from tests.services.cli.fake_api import IDS, POSITION, FakeApi, Scripted, frame, frames, refused, row
+from loomlog.services.cli.runs import runs
+from tests.services.cli.fake_api import IDS, POSITION, FakeApi, Scripted, frame, frames, let_commands_use, refused, row
 
 DONE = frame("done", {"type": "done", "stop_reason": "end_turn"}, 1024)
 
@@ -15,8 +15,7 @@ DONE = frame("done", {"type": "done", "stop_reason": "end_turn"}, 1024)
 def fake(monkeypatch) -> FakeApi:
     fake = FakeApi()
     fake.rows["r_1"] = row()
-    for module in (runs, control, bulk):
-        monkeypatch.setattr(module, "open_api", fake.client)
+    let_commands_use(monkeypatch, fake.client)
     return fake
 
 

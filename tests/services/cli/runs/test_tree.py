@@ -6,8 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from loomlog.services.cli.main import app
-from loomlog.services.cli.runs import runs
-from tests.services.cli.fake_api import FakeApi, row
+from tests.services.cli.fake_api import FakeApi, let_commands_use, row
 
 FAMILY = [
     {"run_id": "r_1", "parent_run_id": None, "agent": "lead"},
@@ -28,7 +27,7 @@ def fake(monkeypatch) -> FakeApi:
         return {"runs": [one for one in rows[::-1] if one["run_id"].startswith(prefix)], "next": None}
 
     fake.pages["/v1/runs"] = page
-    monkeypatch.setattr(runs, "open_api", fake.client)
+    let_commands_use(monkeypatch, fake.client)
     return fake
 
 

@@ -14,7 +14,7 @@ from loomlog.services.cli.main import app
 from loomlog.services.cli.runs import watch
 from tests.services.application.owner import WAIT_S
 from tests.services.application.world import ACME, world
-from tests.services.cli.fake_api import FakeApi, Scripted, frame, refused
+from tests.services.cli.fake_api import FakeApi, Scripted, frame, let_commands_use, refused
 
 OPEN = frame("stream_open", {"user_id": ""})
 STARTED = {
@@ -40,7 +40,7 @@ ENDED = {
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
     made = FakeApi()
-    monkeypatch.setattr(watch, "open_api", made.client)
+    let_commands_use(monkeypatch, made.client)
     monkeypatch.setattr(watch, "RETRY_S", 0.0)
     monkeypatch.setenv("COLUMNS", "200")
     return made

@@ -8,8 +8,7 @@ from typer.testing import CliRunner
 
 from loomlog.services.cli.errors import NOT_FOUND, USAGE_ERROR
 from loomlog.services.cli.main import app
-from loomlog.services.cli.schedules import changes, reads
-from tests.services.cli.fake_api import FakeApi, Scripted, refused
+from tests.services.cli.fake_api import FakeApi, Scripted, let_commands_use, refused
 
 PATH = "/v1/_schedules"
 NEXT = "2027-01-15T09:00:00.000000000Z"
@@ -34,8 +33,7 @@ def ok(result: Any) -> list[str]:
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
     fake = FakeApi()
-    for module in (reads, changes):
-        monkeypatch.setattr(module, "open_api", fake.client)
+    let_commands_use(monkeypatch, fake.client)
     monkeypatch.setenv("COLUMNS", "200")
     fake.answers["GET", f"{PATH}/list-all"] = Scripted(body={"entries": ENTRIES})
     return fake
