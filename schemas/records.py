@@ -12,8 +12,9 @@ frozen and kw_only itself, because type checkers and msgspec read them there.
 Not chosen: frozen dataclasses (decision 30).
 """
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from msgspec import Struct
 
@@ -24,6 +25,7 @@ else:
 
 TAG_FIELD = "_"
 """Key of the class name in a JSON object; no field may have this name."""
+StructT = TypeVar("StructT", bound=Struct)
 
 
 class Value(Struct, frozen=True, gc=False, forbid_unknown_fields=True, tag=True, tag_field=TAG_FIELD):
@@ -60,4 +62,18 @@ class Secretive(Value, frozen=True):
         return f"{type(self).__name__}({shown})"
 
 
-__all__ = ["TAG_FIELD", "Record", "Secretive", "Value", "replace"]
+def copy_as(target: type[StructT], source: Struct, /, **fields: Any) -> StructT:
+    """Return a struct of another class with the fields that both have; `fields` are given besides, or instead.
+
+    For what follows from a struct and tells the same: the event of a command, the row of a state.
+    """
+    copied = {name: getattr(source, name) for name in _common_fields(target, type(source))}
+    return target(**(copied | fields))
+
+
+@cache
+def _common_fields(target: type[Struct], source: type[Struct]) -> Sequence[str]:
+    return tuple(name for name in target.__struct_fields__ if name in source.__struct_fields__)
+
+
+__all__ = ["TAG_FIELD", "Record", "Secretive", "Value", "copy_as", "replace"]

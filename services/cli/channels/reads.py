@@ -3,23 +3,19 @@
 Before: channels.py. After: services/cli/http/api.py.
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from fnmatch import fnmatchcase
 from typing import Annotated, Any
 
-import httpx
-import msgspec
 import typer
 from rich.console import Console
 from rich.text import Text
 
-from loomlog.connectors.client.http import query_params
-from loomlog.connectors.http.sse import EventParser, FrameTooLarge
 from loomlog.services.cli.commands import run
-from loomlog.services.cli.errors import CliError, NotFound, UsageError
-from loomlog.services.cli.http.api import ApiClient, quote_segment
+from loomlog.services.cli.errors import NotFound, UsageError
+from loomlog.services.cli.http.api import quote_segment
+from loomlog.services.cli.http.events import follow_events
 from loomlog.services.cli.http.requests import get, open_api, send
 from loomlog.services.cli.operations import Position, Tenant
 from loomlog.services.cli.runs.runs import Json
@@ -31,9 +27,6 @@ PATH = "/v1/_channels"
 MESSAGES, MESSAGES_MAX = 10, 100
 WAIT_TIMEOUT_S = 60.0
 """Seconds for an answer that the API may let wait for 30."""
-FRAME_BYTES_MAX = 2 * 1024 * 1024
-"""A message of 256 KiB with every character escaped."""
-RETRY_S = 1.0
 ChannelName = Annotated[str, typer.Argument(metavar="CHANNEL", help="Its name.")]
 ScopeId = Annotated[str, typer.Option("--scope-id", help="The user or the agent, of a channel with that scope.")]
 Most = Annotated[int, typer.Option("--max", min=1, max=MESSAGES_MAX, help="Most messages.")]
@@ -174,42 +167,13 @@ def tail(
 
 async def _tail(name: str, params: Mapping[str, str], cursor: str, as_json: bool) -> None:
     out = console()
-    async with open_api() as api, aclosing(_follow(api, name, params, cursor)) as messages:
-        async for message in messages:
+    stream = channel_path(name, "stream")
+    async with open_api() as api, aclosing(follow_events(api, stream, params, last_id=cursor)) as events:
+        async for _, message in events:
             if as_json:
                 print_json_line(message)
             else:
                 print_messages(out, [message])
-
-
-async def _follow(api: ApiClient, name: str, params: Mapping[str, str], cursor: str) -> Any:
-    """Yield messages, over lost connections, from the last cursor on. Raises CliError when the first one fails."""
-    was_connected = False
-    while True:
-        try:
-            async for message in _connection(api, name, params, cursor):
-                was_connected, cursor = True, message["cursor"]
-                yield message
-            was_connected = True
-        except httpx.HTTPError as error:
-            if not was_connected:
-                raise api.unreachable_error(error) from error
-        except FrameTooLarge as error:
-            raise CliError(f"a message of {name} is too long: {error}") from error
-        await asyncio.sleep(RETRY_S)
-
-
-async def _connection(
-    api: ApiClient, name: str, params: Mapping[str, str], cursor: str
-) -> AsyncIterator[Mapping[str, Any]]:
-    path = channel_path(name, "stream")
-    query = str(httpx.QueryParams(query_params(params)))
-    headers = {"Last-Event-ID": cursor} if cursor else {}
-    async with api.stream("GET", f"{path}?{query}" if query else path, headers=headers) as response:
-        parser = EventParser(FRAME_BYTES_MAX)
-        async for chunk in response.aiter_bytes():
-            for frame in parser.feed(chunk):
-                yield msgspec.json.decode(frame.data)
 
 
 # --- requests and output ---------------------------------------------------------------------------------------------

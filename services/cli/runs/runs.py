@@ -11,6 +11,7 @@ import sys
 import uuid
 from collections.abc import Mapping
 from contextlib import aclosing
+from dataclasses import asdict
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -166,15 +167,7 @@ async def _start_run(
         await wait_until_accepted(followed)
         ids = followed.ids
         if as_json:
-            print_json(
-                {
-                    "run_id": ids.run_id,
-                    "session_id": ids.session_id,
-                    "agent_id": ids.agent_id,
-                    "position": ids.position or None,
-                    "idempotency_key": key,
-                }
-            )
+            print_json({**asdict(ids), "position": ids.position or None, "idempotency_key": key})
             return
         out = console()
         out.print(run_line(ids))

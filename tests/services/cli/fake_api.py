@@ -31,7 +31,7 @@ class Scripted:
     headers: dict[str, str] = field(default_factory=dict)
 
 
-def frame(name: str, data: dict[str, Any], seq: int | None = None) -> bytes:
+def frame(name: str, data: dict[str, Any], seq: int | str | None = None) -> bytes:
     """A frame as the API sends it."""
     identity = "" if seq is None else f"id: {seq}\n"
     return f"event: {name}\n{identity}data: {json.dumps(data)}\n\n".encode()

@@ -10,8 +10,8 @@ import pytest
 import pytest_asyncio
 from typer.testing import CliRunner
 
-from loomlog.services.cli.channels import reads
 from loomlog.services.cli.errors import USAGE_ERROR
+from loomlog.services.cli.http import events
 from loomlog.services.cli.http.api import ApiClient
 from loomlog.services.cli.main import app
 from tests.services.api.serving import served
@@ -47,7 +47,7 @@ def channels(*arguments: str) -> Any:
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
     fake = FakeApi()
     let_commands_use(monkeypatch, fake.client)
-    monkeypatch.setattr(reads, "RETRY_S", 0.0)
+    monkeypatch.setattr(events, "RETRY_S", 0.0)
     monkeypatch.setenv("COLUMNS", "200")
     return fake
 
@@ -143,8 +143,8 @@ def test_await_tells_what_came_and_fails_without(fake: FakeApi) -> None:
 
 
 def test_tail_goes_on_after_the_last_message_when_a_connection_is_lost(fake: FakeApi) -> None:
-    first = frame("message", {**MESSAGE, "cursor": "cur_1"})
-    second = frame("message", {**MESSAGE, "id": "msg_2", "cursor": "cur_2"})
+    first = frame("message", {**MESSAGE, "cursor": "cur_1"}, "cur_1")
+    second = frame("message", {**MESSAGE, "id": "msg_2", "cursor": "cur_2"}, "cur_2")
     fake.streams += [
         Scripted(pieces=[first, b": keepalive\n\n"], breaks=True),
         Scripted(pieces=[second]),

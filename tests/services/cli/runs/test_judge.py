@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from loomlog.services.cli.main import app
 from loomlog.services.cli.runs import evals, judge
-from loomlog.services.cli.runs.judge import UnusableVerdict, Verdict, parse_verdict
+from loomlog.services.cli.runs.judge import Verdict, parse_verdict
 from tests.services.cli.fake_api import FakeApi, Scripted, frame, let_commands_use, refused, row
 
 RUBRIC = "Is it short and right?"
@@ -273,5 +273,5 @@ def test_a_verdict_is_one_json_object() -> None:
     ],
 )  # fmt: skip
 def test_anything_else_is_no_verdict(text: str) -> None:
-    with pytest.raises(UnusableVerdict):
+    with pytest.raises(ValueError, match=r"it is not|it has|must be"):
         parse_verdict(text)

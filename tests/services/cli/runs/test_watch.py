@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from loomlog.services.application.runs.requests import RunRequest
 from loomlog.services.application.streaming.run_states import StateFilter
+from loomlog.services.cli.http import events
 from loomlog.services.cli.main import app
 from loomlog.services.cli.runs import watch
 from tests.services.application.owner import WAIT_S
@@ -41,7 +42,7 @@ ENDED = {
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
     made = FakeApi()
     let_commands_use(monkeypatch, made.client)
-    monkeypatch.setattr(watch, "RETRY_S", 0.0)
+    monkeypatch.setattr(events, "RETRY_S", 0.0)
     monkeypatch.setenv("COLUMNS", "200")
     return made
 
