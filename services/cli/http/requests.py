@@ -4,10 +4,8 @@ Before: every command that asks the API. After: api.py.
 """
 
 import json
-import os
 import uuid
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -22,13 +20,13 @@ from loomlog.services.cli.http.api import (
     explain_pending,
     query_params,
 )
-from loomlog.services.cli.settings import load_cli_settings
+from loomlog.services.cli.settings import current_settings
 from loomlog.services.cli.terminal.output import DIM, NAME, console, print_json
 
 
 def open_api() -> ApiClient:
     """Return a client for the API of this installation, with the token of the environment."""
-    cli = load_cli_settings(os.environ, working_directory=Path.cwd())
+    cli = current_settings()
     client = ApiClient(cli.api_url, cli.token)
     if cli.record is None and not cli.settings.base_url:
         client.reconnect_timeout_s = 0.0  # no stack runs or starts here, so there is nothing to wait for

@@ -12,9 +12,11 @@ from typing import Any
 
 import httpx
 import pytest
+from typer.testing import CliRunner
 
 from loomlog.services.cli.http import requests
 from loomlog.services.cli.http.api import ApiClient
+from loomlog.services.cli.main import app
 
 IDS = {"agent_id": "a_1", "run_id": "r_1", "session_id": "s_1"}
 POSITION = "loom.run.events/2:17"
@@ -94,6 +96,11 @@ def row(run_id: str = "r_1", **changes: Any) -> dict[str, Any]:
         "continues_run_id": None,
         "position": "loom.run.events/2:20",
     } | changes
+
+
+def invoke(*arguments: str, stdin: str = "") -> Any:
+    """The result of a command."""
+    return CliRunner().invoke(app, list(arguments), input=stdin)
 
 
 def let_commands_use(monkeypatch: pytest.MonkeyPatch, client: Callable[[], ApiClient]) -> None:

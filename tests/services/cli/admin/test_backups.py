@@ -45,13 +45,6 @@ RESTORED = {
 }
 
 
-@pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
-    fake = FakeApi()
-    let_commands_use(monkeypatch, fake.client)
-    return fake
-
-
 @pytest_asyncio.fixture(loop_scope="session")
 async def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
     (tmp_path / "here").mkdir()

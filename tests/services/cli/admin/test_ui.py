@@ -1,11 +1,9 @@
 import webbrowser
 
 import pytest
-from typer.testing import CliRunner
 
-from loomlog.services.cli.main import app
 from loomlog.services.cli.terminal.browser import run_page_path
-from tests.services.cli.fake_api import FakeApi, Scripted, let_commands_use, refused, row
+from tests.services.cli.fake_api import FakeApi, Scripted, invoke, let_commands_use, refused, row
 
 VERSION = ("GET", "/ui/version.json")
 LOGIN = ("GET", "/ui/login-config.json")
@@ -26,10 +24,6 @@ def fake(monkeypatch) -> FakeApi:
     fake.rows["r_1"] = row()
     let_commands_use(monkeypatch, lambda: fake.client("secret-token"))
     return fake
-
-
-def invoke(*arguments: str):
-    return CliRunner().invoke(app, list(arguments))
 
 
 def test_the_page_is_opened_and_its_address_is_printed(fake, opened):

@@ -3,21 +3,20 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
-from typer.testing import CliRunner
 
 from loomlog.services.cli.errors import USAGE_ERROR
 from loomlog.services.cli.http import events
 from loomlog.services.cli.http.api import ApiClient
-from loomlog.services.cli.main import app
 from tests.services.api.serving import served
 from tests.services.api.test_channel_endpoints import Process
 from tests.services.application.world import ACME
-from tests.services.cli.fake_api import FakeApi, Scripted, frame, let_commands_use, refused
+from tests.services.cli.fake_api import FakeApi, Scripted, frame, invoke, let_commands_use, refused
 from tests.services.families.memory.commands.conftest import _LoopTransport, ok
 
 AT = {"X-Loomlog-Position": "loom.channel.events/1:7"}
@@ -39,16 +38,12 @@ ROW: dict[str, Any] = {
 MESSAGE: dict[str, Any] = {"id": "msg_1", "value": {"n": 1}, "published_at": "2026-01-31T12:00:00.000000001Z"}
 
 
-def channels(*arguments: str) -> Any:
-    return CliRunner().invoke(app, ["channels", *arguments])
+channels = partial(invoke, "channels")
 
 
 @pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
-    fake = FakeApi()
-    let_commands_use(monkeypatch, fake.client)
+def fake(fake: FakeApi, monkeypatch: pytest.MonkeyPatch) -> FakeApi:
     monkeypatch.setattr(events, "RETRY_S", 0.0)
-    monkeypatch.setenv("COLUMNS", "200")
     return fake
 
 

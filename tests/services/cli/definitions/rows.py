@@ -5,11 +5,9 @@ from typing import Any
 
 import httpx
 import pytest
-from typer.testing import CliRunner
 
-from loomlog.services.cli.main import app
 from loomlog.services.core.definitions import def_id
-from tests.services.cli.fake_api import FakeApi, Scripted, let_commands_use
+from tests.services.cli.fake_api import FakeApi, Scripted, invoke, let_commands_use
 
 PATH = "/v1/_definitions"
 AT = {"X-Loomlog-Position": "loom.entity.events/1:7"}
@@ -100,10 +98,6 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Definitions:
     let_commands_use(monkeypatch, fake.client)
     monkeypatch.setenv("COLUMNS", "200")
     return fake
-
-
-def invoke(*arguments: str) -> Any:
-    return CliRunner().invoke(app, list(arguments))
 
 
 def defs(*arguments: str) -> Any:

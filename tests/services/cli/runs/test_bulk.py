@@ -1,12 +1,12 @@
 import json
+from functools import partial
 from typing import Any
 
 import httpx
 import pytest
-from typer.testing import CliRunner
 
-from loomlog.services.cli.main import app
 from loomlog.services.cli.runs import bulk
+from tests.services.cli import fake_api
 from tests.services.cli.fake_api import FakeApi, let_commands_use, row
 
 WHERE = "status=running,agent=assistant"
@@ -52,8 +52,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Any:
     return make
 
 
-def invoke(*arguments: str, stdin: str = "") -> Any:
-    return CliRunner().invoke(app, ["runs", *arguments], input=stdin)
+invoke = partial(fake_api.invoke, "runs")
 
 
 def test_a_dry_run_says_how_many_and_which_and_does_nothing(made: Any) -> None:

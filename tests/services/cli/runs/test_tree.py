@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from loomlog.services.cli.main import app
-from tests.services.cli.fake_api import FakeApi, let_commands_use, row
+from tests.services.cli.fake_api import FakeApi, row
 
 FAMILY = [
     {"run_id": "r_1", "parent_run_id": None, "agent": "lead"},
@@ -17,8 +17,7 @@ FAMILY = [
 
 
 @pytest.fixture
-def fake(monkeypatch) -> FakeApi:
-    fake = FakeApi()
+def fake(fake: FakeApi) -> FakeApi:
     rows = [row(**{"root_run_id": "r_1", "resident": False, "error": None, **member}) for member in FAMILY]
     fake.rows |= {member["run_id"]: member for member in rows}
 
@@ -27,7 +26,6 @@ def fake(monkeypatch) -> FakeApi:
         return {"runs": [one for one in rows[::-1] if one["run_id"].startswith(prefix)], "next": None}
 
     fake.pages["/v1/runs"] = page
-    let_commands_use(monkeypatch, fake.client)
     return fake
 
 

@@ -15,7 +15,7 @@ from loomlog.services.cli.main import app
 from loomlog.services.cli.runs import watch
 from tests.services.application.owner import WAIT_S
 from tests.services.application.world import ACME, world
-from tests.services.cli.fake_api import FakeApi, Scripted, frame, let_commands_use, refused
+from tests.services.cli.fake_api import FakeApi, Scripted, frame, refused
 
 OPEN = frame("stream_open", {"user_id": ""})
 STARTED = {
@@ -39,12 +39,9 @@ ENDED = {
 
 
 @pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
-    made = FakeApi()
-    let_commands_use(monkeypatch, made.client)
+def fake(fake: FakeApi, monkeypatch: pytest.MonkeyPatch) -> FakeApi:
     monkeypatch.setattr(events, "RETRY_S", 0.0)
-    monkeypatch.setenv("COLUMNS", "200")
-    return made
+    return fake
 
 
 def watched(*arguments: str) -> list[str]:
