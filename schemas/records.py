@@ -12,7 +12,8 @@ frozen and kw_only itself, because type checkers and msgspec read them there.
 Not chosen: frozen dataclasses (decision 30).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from msgspec import Struct
@@ -22,9 +23,9 @@ if TYPE_CHECKING:  # mypy checks the fields given to dataclasses.replace, also f
 else:
     from msgspec.structs import replace
 
-ValueT = TypeVar("ValueT", bound="Value")
 TAG_FIELD = "_"
 """Key of the class name in a JSON object; no field may have this name."""
+StructT = TypeVar("StructT", bound=Struct)
 
 
 class Value(Struct, frozen=True, gc=False, forbid_unknown_fields=True, tag=True, tag_field=TAG_FIELD):
@@ -61,10 +62,18 @@ class Secretive(Value, frozen=True):
         return f"{type(self).__name__}({shown})"
 
 
-__all__ = ["TAG_FIELD", "Record", "Secretive", "Value", "replace"]
+def copy_as(target: type[StructT], source: Struct, /, **fields: Any) -> StructT:
+    """Return a struct of another class with the fields that both have; `fields` are given besides, or instead.
+
+    For what follows from a struct and tells the same: the event of a command, the row of a state.
+    """
+    copied = {name: getattr(source, name) for name in _common_fields(target, type(source))}
+    return target(**(copied | fields))
 
 
-def build_from(record: type[ValueT], source: Value, /, **others: Any) -> ValueT:
-    """Return a value with the fields that another has under the same names, and with these others."""
-    names = (name for name in record.__struct_fields__ if name in source.__struct_fields__ and name not in others)
-    return record(**{name: getattr(source, name) for name in names}, **others)
+@cache
+def _common_fields(target: type[Struct], source: type[Struct]) -> Sequence[str]:
+    return tuple(name for name in target.__struct_fields__ if name in source.__struct_fields__)
+
+
+__all__ = ["TAG_FIELD", "Record", "Secretive", "Value", "copy_as", "replace"]

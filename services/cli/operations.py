@@ -16,7 +16,6 @@ Before: services/cli/main.py. After: services/cli/http/api.py.
 
 import inspect
 import sys
-import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Annotated, Any
@@ -25,11 +24,12 @@ import orjson
 import typer
 from rich.text import Text
 
-from loomlog.services.cli.commands import CommandGroup, load_group, run
+from loomlog.services.cli.commands import CommandGroup, load_group
 from loomlog.services.cli.errors import UsageError
-from loomlog.services.cli.http.api import ApiResponse, explain_pending, quote_segment
+from loomlog.services.cli.http.api import ApiResponse, quote_segment
+from loomlog.services.cli.http.requests import send
 from loomlog.services.cli.main import written_group
-from loomlog.services.cli.runs.runs import Json, open_api
+from loomlog.services.cli.runs.runs import Json
 from loomlog.services.cli.terminal.output import DIM, NAME, WARNING, console, fact_line, print_json, print_table
 from loomlog.services.core.entity_operations import Aggregate, AggregatePage
 from loomlog.services.core.families import Family
@@ -352,18 +352,9 @@ def _send(operation: AnyOperation, fields: Mapping[str, Any], *, tenant: str, ke
         body[OP] = http.op
     if http.whole_body:
         body = fields.get(http.whole_body)
-    key = key or str(uuid.uuid4())
-
-    async def ask() -> ApiResponse:
-        with explain_pending(key):
-            async with open_api() as api:
-                if operation.effect is Effect.READ and not body:
-                    return await api.request(http.method, path, params=params)
-                headers = {"Idempotency-Key": key}
-                more = {"json": body} if of_body or http.op else {}
-                return await api.request(http.method, path, params=params, headers=headers, **more)
-
-    return run(ask())
+    if operation.effect is Effect.READ and not body:
+        return send(http.method, path, params=params)
+    return send(http.method, path, body if of_body or http.op else None, params=params, key=key)
 
 
 def _route(operation: AnyOperation, fields: Iterable[str]) -> Http:

@@ -10,6 +10,7 @@ them. Without it the token of `loomlog login` is sent, and without that the shar
 Before: every command, once. After: services/cli/http/api.py, log.py, stack/.
 """
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -73,6 +74,11 @@ class CliSettings:
 
     def _not_running_message(self, variable: str) -> str:
         return f"Nothing runs in {self.home.root}: start it with `loomlog up`, or set {variable} to use one elsewhere."
+
+
+def current_settings() -> CliSettings:
+    """Load the settings of this process, of its environment and its working directory. Raises UsageError."""
+    return load_cli_settings(os.environ, working_directory=Path.cwd())
 
 
 def load_cli_settings(environ: Mapping[str, str], *, working_directory: Path) -> CliSettings:

@@ -16,7 +16,7 @@ from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.projections.runs import RunRow
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.values import BlobRef
-from loomlog.schemas.records import build_from
+from loomlog.schemas.records import copy_as
 from loomlog.services.application import limits
 from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.errors import bad_request, unavailable
@@ -226,7 +226,7 @@ class RunHistories:
             partition=row.partition,
             reducer_version=REDUCER_VERSION,
             exported_at=format_rfc3339(self._clock_ms()),
-            runs=tuple(build_from(BundledRun, link) for link in history.segments),
+            runs=tuple(copy_as(BundledRun, link) for link in history.segments),
         )
 
     # --- shared ------------------------------------------------------------------------------------------------------

@@ -16,19 +16,18 @@ Before: services/cli/main.py. After: services/cli/operations.py.
 
 import os
 import sys
-import uuid
 from typing import Annotated
 
 import typer
 from rich.text import Text
 
 from loomlog.services.cli.access.tokens import Expires
-from loomlog.services.cli.commands import CommandGroup, run
+from loomlog.services.cli.commands import CommandGroup
 from loomlog.services.cli.errors import UsageError
-from loomlog.services.cli.http.api import ApiResponse, explain_pending
+from loomlog.services.cli.http.requests import print_change, print_written, send
 from loomlog.services.cli.operations import IdempotencyKey, Tenant, find_operation, operation_command
-from loomlog.services.cli.runs.runs import Json, open_api
-from loomlog.services.cli.terminal.output import DIM, NAME, console, print_json
+from loomlog.services.cli.runs.runs import Json
+from loomlog.services.cli.terminal.output import NAME, console
 
 PATH = "/v1/_credentialdef"
 credentials_app = typer.Typer(
@@ -74,11 +73,11 @@ def set_credential(
         if not body["value"]:
             raise UsageError(f"there is no value: set {copy_from_env or 'it on the standard input'}.")
     body |= {field: one for field, one in (("scope_id", scope_id), ("expires_at", expires_at)) if one}
-    answer = run(_send(body, tenant, key or str(uuid.uuid4())))
+    answer = send("POST", PATH, body, params={"tenant": tenant}, key=key)
     if as_json:
-        print_json({**answer.value, "position": answer.position or None})
+        print_written(answer)
         return
-    console().print(Text.assemble((name, NAME), f" is stored for the {scope}", ("  event ", DIM), answer.position))
+    print_change(name, f"is stored for the {scope}", answer)
 
 
 @credentials_app.command("rm")
@@ -92,18 +91,11 @@ def remove(
 ) -> None:
     """Remove a credential with its value."""
     body = {"op": "delete", "name": name, "scope": scope, **({"scope_id": scope_id} if scope_id else {})}
-    answer = run(_send(body, tenant, key or str(uuid.uuid4())))
+    answer = send("POST", PATH, body, params={"tenant": tenant}, key=key)
     if as_json:
-        print_json({**answer.value, "position": answer.position or None})
+        print_written(answer)
         return
     console().print(Text.assemble((name, NAME), " is removed" if answer.value["deleted"] else " was not there"))
-
-
-async def _send(body: dict[str, str], tenant: str, key: str) -> ApiResponse:
-    params = {"tenant": tenant} if tenant else {}
-    with explain_pending(key):
-        async with open_api() as http:
-            return await http.request("POST", PATH, json=body, params=params, headers={"Idempotency-Key": key})
 
 
 for _name, _operation in (

@@ -18,18 +18,18 @@ Before: services/cli/main.py. After: services/cli/http/api.py.
 
 import os
 import sys
-import uuid
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 import typer
 from rich.text import Text
 
-from loomlog.services.cli.commands import CommandGroup, run
+from loomlog.services.cli.commands import CommandGroup
 from loomlog.services.cli.errors import UsageError
-from loomlog.services.cli.http.api import ApiResponse, explain_pending
+from loomlog.services.cli.http.api import ApiResponse
+from loomlog.services.cli.http.requests import get, print_change, print_written, send
 from loomlog.services.cli.operations import IdempotencyKey
-from loomlog.services.cli.runs.runs import Json, open_api
+from loomlog.services.cli.runs.runs import Json
 from loomlog.services.cli.terminal.output import (
     DIM,
     NAME,
@@ -89,7 +89,7 @@ def create(
         import_token(name, tenant, scopes, copy_from_env, subject, expires_at, supersede_shared, key, as_json)
         return
     fields = _fields(name, tenant, scopes, subject, expires_at, supersede_shared=supersede_shared)
-    _print_made(_send({"op": "create", **fields}, key), text_only=text_only, as_json=as_json)
+    _print_made(send("POST", PATH, {"op": "create", **fields}, key=key), text_only=text_only, as_json=as_json)
 
 
 @tokens_app.command("import")
@@ -111,7 +111,7 @@ def import_token(
     if not text.strip():
         raise UsageError(f"there is no text: set {copy_from_env or 'it on the standard input'}.")
     fields = _fields(name, tenant, scopes, subject, expires_at, supersede_shared=supersede_shared)
-    answer = _send({"op": "create", "import_token": text.strip(), **fields}, key)
+    answer = send("POST", PATH, {"op": "create", "import_token": text.strip(), **fields}, key=key)
     answer.value.pop("token", None)
     _print_made(answer, text_only=False, as_json=as_json)
 
@@ -137,7 +137,7 @@ def rotate(
         **_named(token, tenant, name, def_id),
         **{field: one for field, one in more.items() if one is not None},
     }
-    _print_made(_send(body, key), text_only=text_only, as_json=as_json)
+    _print_made(send("POST", PATH, body, key=key), text_only=text_only, as_json=as_json)
 
 
 @tokens_app.command("retire")
@@ -150,19 +150,17 @@ def retire(
     as_json: Json = False,
 ) -> None:
     """End a token at once, with the streams that it has open."""
-    answer = _send({"op": "retire", **_named(token, tenant, name, def_id)}, key)
+    answer = send("POST", PATH, {"op": "retire", **_named(token, tenant, name, def_id)}, key=key)
     if as_json:
-        print_json({**answer.value, "position": answer.position or None})
+        print_written(answer)
         return
-    value = answer.value
-    text = Text.assemble((value["name"], NAME), f" ({value['def_id']}) has ended", ("  event ", DIM), answer.position)
-    console().print(text)
+    print_change(answer.value["name"], f"({answer.value['def_id']}) has ended", answer)
 
 
 @tokens_app.command("ls")
 def list_tokens(tenant: OfTenant = "", as_json: Json = False) -> None:
     """List the names of tokens."""
-    listing = run(_get(f"{PATH}/names", {"tenant_id": tenant} if tenant else {}))
+    listing = get(f"{PATH}/names", {"tenant_id": tenant})
     if as_json:
         print_json(listing)
         return
@@ -187,7 +185,7 @@ def show(token: Token = "", name: OfName = "", def_id: OfId = "", tenant: OfTena
     """Show a token, or all tokens of a name, without texts."""
     named = _named(token, tenant, name, def_id)
     op = "get" if "def_id" in named else "list"
-    value = _send({"op": op, **named}, "").value
+    value = send("POST", PATH, {"op": op, **named}, key="").value
     if as_json:
         print_json(value)
         return
@@ -214,26 +212,10 @@ def _named(token: str, tenant: str, name: str, def_id: str) -> dict[str, str]:
     return {"name": handles[0], **({"tenant_id": tenant} if tenant else {})}
 
 
-def _send(body: Mapping[str, Any], key: str) -> ApiResponse:
-    key = key or str(uuid.uuid4())
-
-    async def ask() -> ApiResponse:
-        with explain_pending(key):
-            async with open_api() as api:
-                return await api.request("POST", PATH, json=dict(body), headers={"Idempotency-Key": key})
-
-    return run(ask())
-
-
-async def _get(path: str, params: Mapping[str, str]) -> Any:
-    async with open_api() as api:
-        return (await api.request("GET", path, params=dict(params))).value
-
-
 def _print_made(answer: ApiResponse, *, text_only: bool, as_json: bool) -> None:
     value = answer.value
     if as_json:
-        print_json({**value, "position": answer.position or None})
+        print_written(answer)
         return
     if text_only:
         if "token" not in value:

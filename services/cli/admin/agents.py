@@ -15,10 +15,11 @@ import typer
 import yaml
 from rich.text import Text
 
-from loomlog.services.cli.commands import CommandGroup, run
+from loomlog.services.cli.commands import CommandGroup
 from loomlog.services.cli.errors import CliError
 from loomlog.services.cli.http.api import quote_segment
-from loomlog.services.cli.runs.runs import Json, open_api
+from loomlog.services.cli.http.requests import get
+from loomlog.services.cli.runs.runs import Json
 from loomlog.services.cli.terminal.output import ERROR, SUCCESS, WARNING, console, fact_line, print_json, print_table
 
 agents_app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help="Agents: list, show, check the configuration.")
@@ -28,7 +29,7 @@ AGENTS_PATH = "/v1/_runnable-agents"
 @agents_app.command("ls")
 def list_agents(as_json: Json = False) -> None:
     """List the agents that may be run."""
-    page = run(_get(AGENTS_PATH))
+    page = get(AGENTS_PATH)
     if as_json:
         print_json(page)
         return
@@ -50,7 +51,7 @@ def show(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the agent.")], as_json: Json = False
 ) -> None:
     """Show an agent with its definition."""
-    agent = run(_get(f"{AGENTS_PATH}/{quote_segment(name)}"))
+    agent = get(f"{AGENTS_PATH}/{quote_segment(name)}")
     if as_json:
         print_json(agent)
         return
@@ -99,8 +100,3 @@ def check(as_json: Json = False) -> None:
 
 def _model(agent: Any) -> str:
     return f"{agent['provider'] or '-'}/{agent['model'] or '-'}"
-
-
-async def _get(path: str) -> Any:
-    async with open_api() as api:
-        return await api.get(path)

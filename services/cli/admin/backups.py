@@ -20,8 +20,9 @@ from rich.text import Text
 from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import FAILED, CliError, UsageError
 from loomlog.services.cli.http.api import ApiResponse
+from loomlog.services.cli.http.requests import get, open_api, send
 from loomlog.services.cli.log.export_file import check_target, partial_export
-from loomlog.services.cli.runs.runs import Json, open_api
+from loomlog.services.cli.runs.runs import Json
 from loomlog.services.cli.terminal.formatting import pluralize, size
 from loomlog.services.cli.terminal.output import DIM, NAME, WARNING, console, print_json, print_table
 from loomlog.services.stream.archive.state_file import SUFFIX, BrokenStateFile
@@ -50,7 +51,7 @@ def create(
     """Write the current state to a file that is stored next to the payloads."""
     body: dict[str, Any] = {"include_history": history}
     body |= {name: value for name, value in (("tenant", tenant), ("label", label)) if value}
-    backup = run(_post(BACKUPS_PATH, body)).value
+    backup = send("POST", BACKUPS_PATH, body, timeout_s=FILE_TIMEOUT_S).value
     if as_json:
         print_json(backup)
         return
@@ -65,7 +66,7 @@ def create(
 @backup_app.command("ls")
 def list_backups(as_json: Json = False) -> None:
     """List the stored backups, newest first."""
-    backups = run(_get(BACKUPS_PATH))
+    backups = get(BACKUPS_PATH)
     if as_json:
         print_json(backups)
         return
@@ -141,7 +142,7 @@ def restore(
     if not is_file and not BACKUP_ID_PATTERN.fullmatch(source):
         raise UsageError(f"{source} is neither a local file nor the id of a backup (snap_...).")
     how = {"dry_run": dry_run, "sealed": sealed, "in_clear": in_clear}
-    report = run(_restore_file(path, how) if is_file else _restore_stored(source, how)).value
+    report = (run(_restore_file(path, how)) if is_file else _restore_stored(source, how)).value
     if as_json:
         print_json(report)
     else:
@@ -154,7 +155,7 @@ def restore(
 def remove(backup_id: BackupId, as_json: Json = False) -> None:
     """Delete a stored backup. Idempotent."""
     _require_backup_id(backup_id)
-    run(_delete(f"{BACKUPS_PATH}/{backup_id}"))
+    send("DELETE", f"{BACKUPS_PATH}/{backup_id}")
     if as_json:
         print_json({"backup_id": backup_id, "removed": True})
         return
@@ -167,30 +168,14 @@ def _require_backup_id(backup_id: str) -> None:
         raise UsageError(f"{backup_id} is not the id of a backup (snap_...); `loomlog backup ls` lists them.")
 
 
-async def _get(path: str) -> Any:
-    async with open_api() as api:
-        return await api.get(path)
-
-
-async def _post(path: str, body: Mapping[str, Any]) -> ApiResponse:
-    async with open_api() as api:
-        return await api.post(path, body, timeout_s=FILE_TIMEOUT_S)
-
-
-async def _delete(path: str) -> None:
-    async with open_api() as api:
-        await api.delete(path)
-
-
 async def _restore_file(path: Path, options: Mapping[str, bool]) -> ApiResponse:
     params = {name: 1 for name, is_on in options.items() if is_on}
     async with open_api() as api:
         return await api.send_file(f"{BACKUPS_PATH}/restore", path, params=params, timeout_s=FILE_TIMEOUT_S)
 
 
-async def _restore_stored(backup_id: str, options: Mapping[str, bool]) -> ApiResponse:
-    async with open_api() as api:
-        return await api.post(f"{BACKUPS_PATH}/{backup_id}/restore", options, timeout_s=FILE_TIMEOUT_S)
+def _restore_stored(backup_id: str, options: Mapping[str, bool]) -> ApiResponse:
+    return send("POST", f"{BACKUPS_PATH}/{backup_id}/restore", options, timeout_s=FILE_TIMEOUT_S)
 
 
 async def _download_backup(backup_id: str, path: Path) -> ValidatedState:

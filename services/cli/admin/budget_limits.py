@@ -15,16 +15,14 @@ Before: services/cli/main.py. After: services/cli/http/api.py.
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any
-from urllib.parse import urlencode
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
-from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import UsageError
-from loomlog.services.cli.http.api import ApiResponse
-from loomlog.services.cli.runs.runs import Json, Position, open_api
+from loomlog.services.cli.http.requests import get, print_change, print_written, send
+from loomlog.services.cli.runs.runs import Json, Position
 from loomlog.services.cli.terminal.formatting import MICROS, money, number
 from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, SUCCESS, WARNING, console, print_json
 
@@ -46,7 +44,7 @@ def list_limits(
     as_json: Json = False,
 ) -> None:
     """List the visible limits, and their usage this month."""
-    listing = run(_get(PATH, {"tenant": tenant, "position": position}))
+    listing = get(PATH, {"tenant": tenant, "position": position})
     if as_json:
         print_json(listing)
         return
@@ -105,11 +103,11 @@ def set_limit(
     if not changes:
         raise UsageError("a limit needs at least one of --soft, --hard, --soft-money and --hard-money.")
     body = {**_account_fields(everybody, tenant, user), **changes, **({"strict": True} if strict else {})}
-    answer = run(_put(body))
+    answer = send("PUT", PATH, body)
     if as_json:
-        print_json({**answer.value, "position": answer.position or None})
+        print_written(answer)
         return
-    console().print(Text.assemble((_limit_name(answer.value), NAME), " is limited", ("  event ", DIM), answer.position))
+    print_change(_limit_name(answer.value), "is limited", answer)
 
 
 @limits_app.command("rm")
@@ -117,7 +115,7 @@ def remove_limit(everybody: Everybody = False, tenant: Tenant = "", user: User =
     """Remove the limits of an account; its usage figures of this month are dropped."""
     account = _account_fields(everybody, tenant, user)
     where = {"tenant" if name == "tenant_id" else name: value for name, value in account.items()}
-    answer = run(_delete(f"{PATH}?{urlencode(where)}"))
+    answer = send("DELETE", PATH, params=where)
     if as_json:
         print_json({"removed": bool(answer.position), "position": answer.position or None})
         return
@@ -139,7 +137,7 @@ def usage(
 ) -> None:
     """Show usage and its cost; amounts of different currencies are never added."""
     query = {"group_by": by, "from": since, "to": until, "tenant": tenant, "position": position}
-    report = run(_get("/v1/_usage", query))
+    report = get("/v1/_usage", query)
     if as_json:
         print_json(report)
         return
@@ -198,18 +196,3 @@ def _limit_name(limit: Mapping[str, Any]) -> str:
             return f"tenant {limit['tenant_id']}"
         case _:
             return f"user {limit['scope_id']} of {limit['tenant_id']}"
-
-
-async def _get(path: str, params: Mapping[str, str]) -> Any:
-    async with open_api() as api:
-        return await api.get(path, params)
-
-
-async def _put(body: Mapping[str, Any]) -> ApiResponse:
-    async with open_api() as api:
-        return await api.put(PATH, body)
-
-
-async def _delete(path: str) -> ApiResponse:
-    async with open_api() as api:
-        return await api.delete(path)

@@ -8,7 +8,6 @@ import os
 import time
 import webbrowser
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -28,7 +27,7 @@ from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import CliError, Unreachable, UsageError
 from loomlog.services.cli.http.api import ApiClient
 from loomlog.services.cli.http.stored_tokens import StoredToken, find_token, store_token, tokens_path
-from loomlog.services.cli.settings import load_cli_settings
+from loomlog.services.cli.settings import current_settings
 from loomlog.services.cli.terminal.output import DIM, NAME, WARNING, console, error_console
 
 
@@ -37,13 +36,13 @@ def login(
     no_open: Annotated[bool, typer.Option("--no-open", help="Only print the address.")] = False,
 ) -> None:
     """Sign in with an identity provider of the installation; the token is kept for later commands."""
-    settings = load_cli_settings(os.environ, working_directory=Path.cwd())
+    settings = current_settings()
     run(_login(settings.api_url, issuer, should_open=not no_open))
 
 
 def logout() -> None:
     """Forget the token of `loomlog login`, here and at the provider."""
-    api_url = load_cli_settings(os.environ, working_directory=Path.cwd()).api_url
+    api_url = current_settings().api_url
     path = tokens_path(os.environ)
     token = find_token(path, api_url)
     if token is None:

@@ -5,15 +5,13 @@ One run is paused with `loomlog runs pause`.
 Before: services/cli/main.py. After: services/cli/http/api.py.
 """
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.text import Text
 
-from loomlog.services.cli.commands import run
-from loomlog.services.cli.http.api import ApiResponse
-from loomlog.services.cli.runs.runs import Json, Position, open_api
+from loomlog.services.cli.http.requests import get, print_written, send
+from loomlog.services.cli.runs.runs import Json, Position
 from loomlog.services.cli.terminal.formatting import pluralize
 from loomlog.services.cli.terminal.output import DIM, NAME, WARNING, console, print_json
 
@@ -36,10 +34,10 @@ def pause(
 ) -> None:
     """Pause everything, a tenant or an agent before its next model calls."""
     body = {**_target_fields(tenant, agent), "reason": reason, "timeout_ms": timeout_ms}
-    answer = run(_post("/v1/_pause", body))
+    answer = send("POST", "/v1/_pause", body)
     result = answer.value
     if as_json:
-        print_json({**result, "position": answer.position or None})
+        print_written(answer)
         return
     out = console()
     text = f"{_target_name(tenant, agent)} is {result['state']}, {pluralize(result['paused_runs_count'], 'paused run')}"
@@ -51,10 +49,10 @@ def pause(
 
 def resume(tenant: Tenant = "", agent: Agent = "", as_json: Json = False) -> None:
     """Resume a pause; the target is named as in `pause`."""
-    answer = run(_post("/v1/_resume", _target_fields(tenant, agent)))
+    answer = send("POST", "/v1/_resume", _target_fields(tenant, agent))
     result = answer.value
     if as_json:
-        print_json({**result, "position": answer.position or None})
+        print_written(answer)
         return
     goes_on = pluralize(result["resumed_runs_count"], "run continues", "runs go")
     text = f"{_target_name(tenant, agent)} is resumed, {goes_on} on"
@@ -63,7 +61,7 @@ def resume(tenant: Tenant = "", agent: Agent = "", as_json: Json = False) -> Non
 
 def state(position: Position = "", as_json: Json = False) -> None:
     """Show whether the installation is running or paused, and list all pauses."""
-    status = run(_get_state(position))
+    status = get("/v1/_state", position=position)
     if as_json:
         print_json(status)
         return
@@ -73,16 +71,6 @@ def state(position: Position = "", as_json: Json = False) -> None:
         name = _target_name(entry["tenant"] or "", entry["agent"] or "")
         why = f": {entry['reason']}" if entry["reason"] else ""
         out.print(Text.assemble((name, NAME), f" since {entry['at']} by {entry['by']}{why}"))
-
-
-async def _post(path: str, body: Mapping[str, Any]) -> ApiResponse:
-    async with open_api() as api:
-        return await api.post(path, body)
-
-
-async def _get_state(position: str) -> Any:
-    async with open_api() as api:
-        return await api.get("/v1/_state", position=position)
 
 
 def _target_fields(tenant: str, agent: str) -> dict[str, str]:

@@ -12,17 +12,15 @@ Before: services/cli/main.py. After: services/cli/http/api.py.
 """
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
-from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import CliError
-from loomlog.services.cli.http.api import ApiResponse
-from loomlog.services.cli.runs.runs import Json, open_api
+from loomlog.services.cli.http.requests import get, send
+from loomlog.services.cli.runs.runs import Json
 from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, SUCCESS, WARNING, console, print_json
 
 PATH = "/v1/_repair"
@@ -42,14 +40,14 @@ def repair(
     state = None if state_file is None else _read_state(state_file)
     if yes:
         fields = {"aggregate": aggregate, "reason": reason, **({} if state is None else {"state": state})}
-        answer = run(_post(fields))
+        answer = send("POST", PATH, fields)
         if as_json:
             print_json(answer.value)
         else:
             text = Text.assemble((aggregate, NAME), (" is restated", SUCCESS), ("  event ", DIM), answer.position)
             console().print(text)
         return
-    known = run(_get(aggregate))
+    known = get(PATH, {"aggregate": aggregate})
     if as_json:
         print_json({**known, "state": known["state"] if state is None else state})
         return
@@ -74,13 +72,3 @@ def _read_state(file: Path) -> Any:
     except ValueError as error:
         raise CliError(f"{file} is not JSON: {error}.") from error
     return shown["state"] if isinstance(shown, dict) and "aggregate" in shown and "state" in shown else shown
-
-
-async def _get(aggregate: str) -> Any:
-    async with open_api() as api:
-        return await api.get(PATH, {"aggregate": aggregate})
-
-
-async def _post(body: Mapping[str, Any]) -> ApiResponse:
-    async with open_api() as api:
-        return await api.post(PATH, body)

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from loomlog.services.cli.commands import run
-from loomlog.services.cli.runs.runs import Json, open_api
+from loomlog.services.cli.http.requests import get, send
+from loomlog.services.cli.runs.runs import Json
 from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, SUCCESS, WARNING, console, print_json, print_table
 
 
@@ -21,7 +21,9 @@ def routing(
     as_json: Json = False,
 ) -> None:
     """Show the models of each plan and tier, best first, and the one that new runs use now."""
-    status = run(_get_routing(probe=probe))
+    if probe:
+        send("POST", "/v1/_resolve/probe", {})
+    status = get("/v1/_routing")
     if as_json:
         print_json(status)
         return
@@ -64,10 +66,3 @@ def _availability_text(step: Mapping[str, Any]) -> Text:
     if not step["reachable"]:
         against.insert(0, "not reachable")
     return Text(", ".join(against) or "not listed", style=WARNING)
-
-
-async def _get_routing(*, probe: bool) -> Any:
-    async with open_api() as api:
-        if probe:
-            await api.post("/v1/_resolve/probe", {})
-        return await api.get("/v1/_routing")

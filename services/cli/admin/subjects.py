@@ -17,10 +17,11 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from loomlog.services.cli.commands import CommandGroup, run
+from loomlog.services.cli.commands import CommandGroup
 from loomlog.services.cli.errors import FAILED, UsageError
-from loomlog.services.cli.http.api import ApiResponse, quote_segment
-from loomlog.services.cli.runs.runs import Json, open_api
+from loomlog.services.cli.http.api import ApiResponse
+from loomlog.services.cli.http.requests import get, print_written, send
+from loomlog.services.cli.runs.runs import Json
 from loomlog.services.cli.terminal.formatting import pluralize
 from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, SUCCESS, WARNING, console, print_json
 
@@ -48,7 +49,7 @@ Tenant = Annotated[str, typer.Option("--tenant", help="The tenant of the subject
 @subjects_app.command("ls")
 def list_subjects(tenant: Tenant = "", as_json: Json = False) -> None:
     """List every subject of a tenant that has or had a key."""
-    listing = run(_get({"tenant": tenant}))
+    listing = get(PATH, {"tenant": tenant})
     if as_json:
         print_json(listing)
         return
@@ -59,7 +60,7 @@ def list_subjects(tenant: Tenant = "", as_json: Json = False) -> None:
 @subjects_app.command("show")
 def show_subject(subject: Subject, tenant: Tenant = "", as_json: Json = False) -> None:
     """Show what is stored about a subject, and how much of it can be erased."""
-    report = run(_get({"tenant": tenant, "subject": subject}))
+    report = get(PATH, {"tenant": tenant, "subject": subject})
     if as_json:
         print_json(report)
         return
@@ -83,11 +84,11 @@ def erase_subject(
     body: dict[str, Any] = {"subject": subject, "dry_run": not confirm}
     body |= {"reason": reason} if reason else {}
     body |= {"confirm": confirm} if confirm else {}
-    answer = run(_post(tenant, body))
+    answer = send("POST", PATH, body, params={"tenant": tenant})
     result = answer.value
     in_clear = 0 if result["dry_run"] else result["tier2_uncovered"]["total"]
     if as_json:
-        print_json({**result, "position": answer.position or None})
+        print_written(answer)
     else:
         _print_erasure(subject, answer, in_clear)
     if in_clear or result.get("incomplete"):
@@ -127,7 +128,7 @@ def prove_erasure(subject: Subject, tenant: Tenant = "", as_json: Json = False) 
     """Show that no content of a subject can be read, and where its erasure is recorded. Exits 1 when content can be
     read.
     """
-    report = run(_get({"tenant": tenant, "subject": subject}))
+    report = get(PATH, {"tenant": tenant, "subject": subject})
     readable = _is_readable(report)
     is_erased = bool(report["erasures"]) and not readable
     if as_json:
@@ -181,7 +182,7 @@ def _print_unknown(subject: str, tenant: str) -> None:
 @subjects_app.command("rewrap")
 def rewrap_keys(as_json: Json = False) -> None:
     """Wrap every key under LOOMLOG_ENCRYPTION_KEY; afterwards the previous one is no longer needed."""
-    result = run(_rewrap()).value
+    result = send("POST", f"{PATH}/rewrap", {}).value
     if as_json:
         print_json(result)
         return
@@ -233,18 +234,3 @@ def _print_problems(report: Mapping[str, Any]) -> None:
         out.print(Text(error, style=ERROR))
     for note in report["notes"]:
         out.print(Text(f"Not looked at: {note}" if "not examined" in note else note, style=DIM))
-
-
-async def _get(params: Mapping[str, str]) -> Any:
-    async with open_api() as api:
-        return await api.get(PATH, {name: value for name, value in params.items() if value})
-
-
-async def _post(tenant: str, body: Mapping[str, Any]) -> ApiResponse:
-    async with open_api() as api:
-        return await api.post(f"{PATH}?tenant={quote_segment(tenant)}" if tenant else PATH, body)
-
-
-async def _rewrap() -> ApiResponse:
-    async with open_api() as api:
-        return await api.post(f"{PATH}/rewrap", {})

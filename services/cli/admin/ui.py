@@ -13,7 +13,7 @@ from rich.text import Text
 from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import CliError, UsageError
 from loomlog.services.cli.http.api import ApiNotFound
-from loomlog.services.cli.runs.runs import open_api
+from loomlog.services.cli.http.requests import open_api
 from loomlog.services.cli.terminal.browser import PAGE_PATH, open_page
 from loomlog.services.cli.terminal.output import NAME, console
 from loomlog.services.web.static_files import WebPageError, export_web_page, load_web_page

@@ -6,18 +6,14 @@ Before: channels.py. After: services/cli/http/api.py.
 """
 
 import json
-import uuid
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-import httpx
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from loomlog.connectors.configuration.channel_block import parse_duration_s
 from loomlog.services.cli.channels.reads import (
-    CONNECT_TIMEOUT_S,
     MESSAGES,
     PATH,
     ChannelName,
@@ -26,18 +22,19 @@ from loomlog.services.cli.channels.reads import (
     ScopeId,
     Wait,
     channel_path,
+    find_row,
     parse_wait_ms,
     print_cap,
     print_messages,
     print_row,
 )
-from loomlog.services.cli.commands import run
-from loomlog.services.cli.errors import NotFound, UsageError
-from loomlog.services.cli.http.api import ApiResponse, explain_pending
+from loomlog.services.cli.errors import UsageError
+from loomlog.services.cli.http.api import ApiResponse
+from loomlog.services.cli.http.requests import print_change, print_written, send
 from loomlog.services.cli.operations import IdempotencyKey, Tenant
-from loomlog.services.cli.runs.runs import Json, open_api
+from loomlog.services.cli.runs.runs import Json
 from loomlog.services.cli.terminal.formatting import pluralize
-from loomlog.services.cli.terminal.output import DIM, NAME, WARNING, console, print_json
+from loomlog.services.cli.terminal.output import DIM, WARNING, console, print_json
 
 WRITE_TIMEOUT_S = 90.0
 """Seconds to wait for the answer of a write; the API waits up to 50 s for the owner, and 30 s for messages."""
@@ -73,7 +70,7 @@ def create(
     body = {"name": name, **_declaration(description, ttl, max_messages, semantic)}
     body |= {key: text for key, text in (("scope", scope), ("publisher", publisher)) if text}
     body |= {"period": _seconds("--period", period)} if period else {}
-    _print_declared(run(_send("POST", PATH, {"tenant": tenant}, idempotency_key, body)), as_json=as_json)
+    _print_declared(_send("POST", PATH, tenant, idempotency_key, body), as_json=as_json)
 
 
 def update(
@@ -90,17 +87,17 @@ def update(
     body = _declaration(description, ttl, max_messages, semantic)
     if not body:
         raise UsageError("Nothing to change: name one of --description, --ttl, --max-messages, --semantic.")
-    response = run(_send("PATCH", channel_path(name), {"tenant": tenant}, idempotency_key, body))
+    response = _send("PATCH", channel_path(name), tenant, idempotency_key, body)
     _print_declared(response, as_json=as_json)
 
 
 def remove(name: ChannelName, tenant: Tenant = "", idempotency_key: IdempotencyKey = "", as_json: Json = False) -> None:
     """Delete the declaration of a channel; its messages stay until they expire, or `purge` before it."""
-    response = run(_send("DELETE", channel_path(name), {"tenant": tenant}, idempotency_key))
+    response = _send("DELETE", channel_path(name), tenant, idempotency_key)
     if as_json:
         print_json({"name": name, "position": response.position or None})
         return
-    _print_change(console(), name, "is not declared any more", response)
+    print_change(name, "is not declared any more", response)
 
 
 def publish(
@@ -123,14 +120,14 @@ def publish(
     more = "".join(f", {json.dumps(key)}: {json.dumps(option)}" for key, option in options.items() if option)
     # The text goes out as it came in: the API refuses what it cannot keep.
     content = f'{{"payload": {_checked(value, is_text=is_text)}{more}}}'.encode(errors="replace")
-    response = run(_send("POST", channel_path(name, "publish"), {"tenant": tenant}, idempotency_key, content))
+    response = _send("POST", channel_path(name, "publish"), tenant, idempotency_key, content)
     answer = response.value
     if as_json:
-        print_json({**answer, "position": response.position or None})
+        print_written(response)
         return
     out = console()
     at = f", visible at {answer['visible_at']}" if answer.get("visible_at") else ""
-    _print_change(out, answer["msg_id"], f"is published{at}", response)
+    print_change(answer["msg_id"], f"is published{at}", response)
     if answer.get("dropped_oldest"):
         text = f"{pluralize(answer['dropped_oldest'], 'message')} made room for it: the queue keeps no more."
         out.print(Text(text, style=WARNING))
@@ -150,7 +147,7 @@ def subscribe(
     """Take the next messages: the cursor that all readers share moves behind them."""
     optional = {"scope_id": scope_id, "from_cursor": cursor, "wait_ms": parse_wait_ms(time), "reader": reader}
     body = {"max_messages": most, **{key: value for key, value in optional.items() if value}}
-    answer = run(_send("POST", channel_path(name, "subscribe"), {"tenant": tenant}, idempotency_key, body)).value
+    answer = _send("POST", channel_path(name, "subscribe"), tenant, idempotency_key, body).value
     if as_json:
         print_json(answer)
         return
@@ -173,11 +170,11 @@ def ack(
     """Move the cursor forward, after messages that were looked at with `peek`."""
     optional = {"scope_id": scope_id, "reader": reader}
     body = {"cursor": cursor, **{key: value for key, value in optional.items() if value}}
-    response = run(_send("POST", channel_path(name, "ack"), {"tenant": tenant}, idempotency_key, body))
+    response = _send("POST", channel_path(name, "ack"), tenant, idempotency_key, body)
     if as_json:
-        print_json({**response.value, "position": response.position or None})
+        print_written(response)
         return
-    _print_change(console(), name, "is read up to there", response)
+    print_change(name, "is read up to there", response)
 
 
 def purge(
@@ -189,20 +186,18 @@ def purge(
 ) -> None:
     """Remove the messages of all queues of a channel; without --yes, count them."""
     if not yes:
-        row = next((row for row in run(_rows(tenant)) if row["name"] == name), None)
-        if row is None:
-            raise NotFound(f"There is no channel {name[:120]}; `loomlog channels ls` lists them.")
+        row = find_row(name, tenant)
         if as_json:
             print_json({"name": name, "messages": row["message_count"], "dry_run": True})
             return
         console().print(f"{name}: {pluralize(row['message_count'], 'message')}")
         console().print(Text("Nothing was removed; --yes removes them.", style=WARNING))
         return
-    response = run(_send("POST", channel_path(name, "purge"), {"tenant": tenant}, idempotency_key))
+    response = _send("POST", channel_path(name, "purge"), tenant, idempotency_key)
     if as_json:
-        print_json({**response.value, "position": response.position or None})
+        print_written(response)
         return
-    _print_change(console(), name, f"has lost {pluralize(response.value['purged'], 'message')}", response)
+    print_change(name, f"has lost {pluralize(response.value['purged'], 'message')}", response)
 
 
 # --- output and input ------------------------------------------------------------------------------------------------
@@ -210,14 +205,9 @@ def purge(
 
 def _print_declared(response: ApiResponse, *, as_json: bool) -> None:
     if as_json:
-        print_json({**response.value, "position": response.position or None})
+        print_written(response)
         return
     print_row(console(), response.value)
-
-
-def _print_change(out: Console, name: str, what: str, response: ApiResponse) -> None:
-    event = (("  event ", DIM), response.position) if response.position else ()
-    out.print(Text.assemble((name, NAME), f" {what}", *event))
 
 
 def _declaration(description: str | None, ttl: str, max_messages: int | None, semantic: str) -> dict[str, Any]:
@@ -248,26 +238,5 @@ def _checked(text: str, *, is_text: bool) -> str:
     return text
 
 
-async def _rows(tenant: str) -> list[Mapping[str, Any]]:
-    async with open_api() as api:
-        rows: list[Mapping[str, Any]] = (await api.get(PATH, {"tenant": tenant} if tenant else {}))["channels"]
-    return rows
-
-
-async def _send(
-    method: str, path: str, params: Mapping[str, str], key: str, body: Mapping[str, Any] | bytes | None = None
-) -> ApiResponse:
-    """Send a write once, whatever becomes of the answer. Raises CliError."""
-    key = key or str(uuid.uuid4())
-    headers = {"Idempotency-Key": key} | ({"Content-Type": "application/json"} if body is not None else {})
-    content = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
-    with explain_pending(key):
-        async with open_api() as api:
-            return await api.request(
-                method,
-                path,
-                params={name: text for name, text in params.items() if text},
-                headers=headers,
-                content=content,
-                timeout=httpx.Timeout(WRITE_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
-            )
+def _send(method: str, path: str, tenant: str, key: str, body: Mapping[str, Any] | bytes | None = None) -> ApiResponse:
+    return send(method, path, body, params={"tenant": tenant}, key=key, timeout_s=WRITE_TIMEOUT_S)

@@ -3,25 +3,22 @@
 Before: channels.py. After: services/cli/http/api.py.
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from fnmatch import fnmatchcase
 from typing import Annotated, Any
 
-import httpx
-import msgspec
 import typer
 from rich.console import Console
 from rich.text import Text
 
-from loomlog.connectors.client.http import query_params
-from loomlog.connectors.http.sse import EventParser, FrameTooLarge
 from loomlog.services.cli.commands import run
-from loomlog.services.cli.errors import CliError, NotFound, UsageError
-from loomlog.services.cli.http.api import ApiClient, quote_segment
+from loomlog.services.cli.errors import NotFound, UsageError
+from loomlog.services.cli.http.api import quote_segment
+from loomlog.services.cli.http.events import follow_events
+from loomlog.services.cli.http.requests import get, open_api, send
 from loomlog.services.cli.operations import Position, Tenant
-from loomlog.services.cli.runs.runs import Json, open_api
+from loomlog.services.cli.runs.runs import Json
 from loomlog.services.cli.terminal.formatting import pluralize, short_value
 from loomlog.services.cli.terminal.output import DIM, NAME, console, fact_line, print_json, print_json_line, print_table
 from loomlog.services.cli.terminal.times import UNIT_S
@@ -30,10 +27,6 @@ PATH = "/v1/_channels"
 MESSAGES, MESSAGES_MAX = 10, 100
 WAIT_TIMEOUT_S = 60.0
 """Seconds for an answer that the API may let wait for 30."""
-CONNECT_TIMEOUT_S = 5.0
-FRAME_BYTES_MAX = 2 * 1024 * 1024
-"""A message of 256 KiB with every character escaped."""
-RETRY_S = 1.0
 ChannelName = Annotated[str, typer.Argument(metavar="CHANNEL", help="Its name.")]
 ScopeId = Annotated[str, typer.Option("--scope-id", help="The user or the agent, of a channel with that scope.")]
 Most = Annotated[int, typer.Option("--max", min=1, max=MESSAGES_MAX, help="Most messages.")]
@@ -54,7 +47,7 @@ def list_channels(
     as_json: Json = False,
 ) -> None:
     """List channels with their scope and what their queues hold."""
-    rows = [row for row in run(_list(tenant, position)) if fnmatchcase(row["name"], pattern or "*")]
+    rows = [row for row in _list_rows(tenant, position) if fnmatchcase(row["name"], pattern or "*")]
     if as_json:
         print_json({"channels": rows})
         return
@@ -87,9 +80,7 @@ def _kept_text(row: Mapping[str, Any]) -> str:
 
 def show(name: ChannelName, tenant: Tenant = "", position: Position = "", as_json: Json = False) -> None:
     """Show a channel: its declaration, and what its queues hold."""
-    row = next((row for row in run(_list(tenant, position)) if row["name"] == name), None)
-    if row is None:
-        raise NotFound(f"There is no channel {name[:120]}; `loomlog channels ls` lists them.")
+    row = find_row(name, tenant, position)
     if as_json:
         print_json(row)
         return
@@ -120,7 +111,7 @@ def peek(
 ) -> None:
     """Look at messages, by default from the oldest; nothing is taken."""
     params: dict[str, str | int] = {"scope_id": scope_id, "max_messages": most, "from_cursor": cursor, "tenant": tenant}
-    answer = run(_get(channel_path(name, "peek"), params, position))
+    answer = get(channel_path(name, "peek"), params, position=position)
     if as_json:
         print_json(answer)
         return
@@ -150,7 +141,7 @@ def wait(
         body |= {"mode": "at_least", "n": at_least}
     optional = {"scope_id": scope_id, "from_cursor": cursor, "wait_ms": parse_wait_ms(time)}
     body |= {key: value for key, value in optional.items() if value}
-    answer = run(_wait(body, tenant))
+    answer = send("POST", f"{PATH}/_await", body, params={"tenant": tenant}, timeout_s=WAIT_TIMEOUT_S).value
     if as_json:
         print_json(answer)
         return
@@ -176,42 +167,13 @@ def tail(
 
 async def _tail(name: str, params: Mapping[str, str], cursor: str, as_json: bool) -> None:
     out = console()
-    async with open_api() as api, aclosing(_follow(api, name, params, cursor)) as messages:
-        async for message in messages:
+    stream = channel_path(name, "stream")
+    async with open_api() as api, aclosing(follow_events(api, stream, params, last_id=cursor)) as events:
+        async for _, message in events:
             if as_json:
                 print_json_line(message)
             else:
                 print_messages(out, [message])
-
-
-async def _follow(api: ApiClient, name: str, params: Mapping[str, str], cursor: str) -> Any:
-    """Yield messages, over lost connections, from the last cursor on. Raises CliError when the first one fails."""
-    was_connected = False
-    while True:
-        try:
-            async for message in _connection(api, name, params, cursor):
-                was_connected, cursor = True, message["cursor"]
-                yield message
-            was_connected = True
-        except httpx.HTTPError as error:
-            if not was_connected:
-                raise api.unreachable_error(error) from error
-        except FrameTooLarge as error:
-            raise CliError(f"a message of {name} is too long: {error}") from error
-        await asyncio.sleep(RETRY_S)
-
-
-async def _connection(
-    api: ApiClient, name: str, params: Mapping[str, str], cursor: str
-) -> AsyncIterator[Mapping[str, Any]]:
-    path = channel_path(name, "stream")
-    query = str(httpx.QueryParams(query_params(params)))
-    headers = {"Last-Event-ID": cursor} if cursor else {}
-    async with api.stream("GET", f"{path}?{query}" if query else path, headers=headers) as response:
-        parser = EventParser(FRAME_BYTES_MAX)
-        async for chunk in response.aiter_bytes():
-            for frame in parser.feed(chunk):
-                yield msgspec.json.decode(frame.data)
 
 
 # --- requests and output ---------------------------------------------------------------------------------------------
@@ -251,23 +213,14 @@ def print_cap(out: Console, answer: Mapping[str, Any]) -> None:
         out.print(Text(f"The wait was cut to {answer['wait_capped_ms'] / 1000:g} s.", style=DIM))
 
 
-async def _list(tenant: str, position: str) -> Sequence[Mapping[str, Any]]:
-    channels: Sequence[Mapping[str, Any]] = (await _get(PATH, {"tenant": tenant}, position))["channels"]
+def find_row(name: str, tenant: str, position: str = "") -> Mapping[str, Any]:
+    """Return a channel. Raises NotFound."""
+    row = next((row for row in _list_rows(tenant, position) if row["name"] == name), None)
+    if row is None:
+        raise NotFound(f"There is no channel {name[:120]}; `loomlog channels ls` lists them.")
+    return row
+
+
+def _list_rows(tenant: str, position: str) -> Sequence[Mapping[str, Any]]:
+    channels: Sequence[Mapping[str, Any]] = get(PATH, {"tenant": tenant}, position=position)["channels"]
     return channels
-
-
-async def _get(path: str, params: Mapping[str, str | int], position: str = "") -> Any:
-    async with open_api() as api:
-        return await api.get(path, {name: value for name, value in params.items() if value}, position=position)
-
-
-async def _wait(body: Mapping[str, Any], tenant: str) -> Any:
-    async with open_api() as api:
-        response = await api.request(
-            "POST",
-            f"{PATH}/_await",
-            params={"tenant": tenant} if tenant else {},
-            json=body,
-            timeout=httpx.Timeout(WAIT_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
-        )
-    return response.value

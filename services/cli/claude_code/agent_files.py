@@ -37,7 +37,6 @@ from loomlog.services.cli.claude_code.entries import (
     Entry,
     Note,
     Skipped,
-    Unusable,
     frontmatter_notes,
     require_no_secret_reference,
 )
@@ -104,20 +103,20 @@ def read_agents(
         source = f"agents/{to_printable(path.name)}"
         try:
             entries.append(_read_agent(path, source, configuration, tools))
-        except Unusable as problem:
+        except ValueError as problem:
             skipped.append(Skipped(source=source, reason=str(problem)))
     return [*_aliases(entries, mapping_of(configuration, "models")), *entries], skipped
 
 
 def read_frontmatter(path: Path, source: str, max_bytes: int) -> tuple[dict[str, Any], str, tuple[Note, ...]]:
-    """Return the frontmatter, the body, and a note when the frontmatter is not YAML. Raises Unusable."""
+    """Return the frontmatter, the body, and a note when the frontmatter is not YAML. Raises ValueError."""
     try:
         text = read_text(path, max_bytes).replace("\r\n", "\n")
     except ValueError as error:
-        raise Unusable(str(error)) from error
+        raise ValueError(str(error)) from error
     reading, body = read_markdown(text, file=source, environ=references_as_written(text), keys=FRONTMATTER_KEYS)
     if reading.errors:
-        raise Unusable(f"line {reading.errors[0].line}: {reading.errors[0].message}")
+        raise ValueError(f"line {reading.errors[0].line}: {reading.errors[0].message}")
     nodes = {key: entry.node for key, entry in reading.root.entries.items()}
     head = {key: to_plain(split_words(node) if key in LISTS else node) for key, node in nodes.items()}
     return head, str(body.value), frontmatter_notes(reading.warnings)
@@ -126,20 +125,20 @@ def read_frontmatter(path: Path, source: str, max_bytes: int) -> tuple[dict[str,
 def _read_agent(path: Path, source: str, configuration: Mapping[str, Any], tools: Collection[str]) -> Entry:
     name = path.stem
     if not _NAME.fullmatch(name):
-        raise Unusable(
+        raise ValueError(
             f"{to_printable(name)!r} is no name of an agent: expected letters, digits, _ and -; rename the file"
         )
     head, prompt, notes = read_frontmatter(path, source, MAX_AGENT_FILE_BYTES)
     if not prompt.strip():
-        raise Unusable("it has no prompt: the text below the frontmatter is empty")
+        raise ValueError("it has no prompt: the text below the frontmatter is empty")
     description = _text(head, "description")
     model, model_notes = _model(_text(head, "model"), configuration, name)
     granted, tool_notes = _tools(head, tools, name)
     references = require_no_secret_reference(f"{description}\n{prompt}")
     for placeholder in unknown_placeholders(prompt):
-        raise Unusable(f"{{{{tool:{placeholder}}}}} is no placeholder; a backslash before it keeps it as text")
+        raise ValueError(f"{{{{tool:{placeholder}}}}} is no placeholder; a backslash before it keeps it as text")
     for placeholder in unknown_memory_placeholders(prompt):
-        raise Unusable(f"{{{{memory:{placeholder}}}}} is no placeholder; a backslash before it keeps it as text")
+        raise ValueError(f"{{{{memory:{placeholder}}}}} is no placeholder; a backslash before it keeps it as text")
     scopes = _scopes(name)
     servers = sorted({tool.split("__")[1] for tool in granted if tool.startswith("mcp__")})
     return Entry(
@@ -171,7 +170,7 @@ def _read_agent(path: Path, source: str, configuration: Mapping[str, Any], tools
 def _text(head: Mapping[str, Any], key: str) -> str:
     value = head.get(key)
     if isinstance(value, dict | tuple):
-        raise Unusable(f"{key}: expected a text")
+        raise ValueError(f"{key}: expected a text")
     return "" if value is None else str(value).strip()
 
 
@@ -246,7 +245,7 @@ def _renamed(tool: str) -> str:
 def _tool_names(head: Mapping[str, Any], key: str) -> tuple[str, ...]:
     value = head.get(key) or ()
     if not isinstance(value, tuple) or not all(isinstance(tool, str) for tool in value):
-        raise Unusable(f"{key}: expected a list of names")
+        raise ValueError(f"{key}: expected a list of names")
     return value
 
 

@@ -47,10 +47,6 @@ class Skipped(Value, frozen=True, kw_only=True):
     reason: str
 
 
-class Unusable(Exception):
-    """The file or entry cannot be imported. str() is the reason for people."""
-
-
 def frontmatter_notes(warnings: Iterable[ConfigurationFinding]) -> tuple[Note, ...]:
     """Return a note for a frontmatter that was read line by line."""
     messages = (one.message.removeprefix(f"{FRONTMATTER} ") for one in warnings if one.message.startswith(FRONTMATTER))
@@ -58,10 +54,10 @@ def frontmatter_notes(warnings: Iterable[ConfigurationFinding]) -> tuple[Note, .
 
 
 def require_no_secret_reference(text: str) -> tuple[Note, ...]:
-    """Return notes about references in `text` that the configuration expands. Raises Unusable for a secret."""
+    """Return notes about references in `text` that the configuration expands. Raises ValueError for a secret."""
     expanded = expand(text, {})
     if expanded.errors:
-        raise Unusable(expanded.errors[0])
+        raise ValueError(expanded.errors[0])
     return tuple(
         Note(field=f"${{{name}}}", hint="is replaced by the environment variable when the file is read")
         for name in dict.fromkeys(expanded.names)

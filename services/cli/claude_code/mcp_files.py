@@ -19,7 +19,7 @@ from loomlog.connectors.configuration.layers import MAX_FILE_BYTES
 from loomlog.connectors.configuration.markdown_files import read_text
 from loomlog.connectors.configuration.storable_text import describe_text_problem
 from loomlog.connectors.crypto.secret_patterns import redact_secrets
-from loomlog.services.cli.claude_code.entries import Entry, Note, Skipped, Unusable, require_no_secret_reference
+from loomlog.services.cli.claude_code.entries import Entry, Note, Skipped, require_no_secret_reference
 
 BLOCK = "mcp_servers"
 FILES = ("mcp.json", "../.mcp.json")
@@ -52,15 +52,15 @@ def read_servers(folder: Path) -> tuple[list[Entry], list[Skipped]]:
     for source in FILES:
         try:
             servers = _read_file(folder / source)
-        except Unusable as problem:
+        except ValueError as problem:
             skipped.append(Skipped(source=source, reason=str(problem)))
             continue
         for name, server in servers.items():
             try:
                 if name in entries:
-                    raise Unusable(f"{entries[name].source} has a server of this name too")
+                    raise ValueError(f"{entries[name].source} has a server of this name too")
                 entries[name] = _read_server(name, server, source)
-            except Unusable as problem:
+            except ValueError as problem:
                 skipped.append(Skipped(source=f"{source}: {name}", reason=str(problem)))
     return list(entries.values()), skipped
 
@@ -71,31 +71,31 @@ def _read_file(path: Path) -> Mapping[str, Any]:
     try:
         document = orjson.loads(read_text(path, MAX_FILE_BYTES))
     except orjson.JSONDecodeError as error:
-        raise Unusable(f"it is not JSON: {error}") from error
+        raise ValueError(f"it is not JSON: {error}") from error
     except ValueError as error:
-        raise Unusable(str(error)) from error
+        raise ValueError(str(error)) from error
     if not isinstance(document, dict):
-        raise Unusable('expected an object with "mcpServers"')
+        raise ValueError('expected an object with "mcpServers"')
     servers: dict[str, Any] = {}
     for key in SERVER_KEYS:
         if not isinstance(block := document.get(key) or {}, dict):
-            raise Unusable(f'"{key}" must be an object with a server for each name')
+            raise ValueError(f'"{key}" must be an object with a server for each name')
         servers = {**block, **servers}
     return servers
 
 
 def _read_server(name: str, server: Any, source: str) -> Entry:
     if not _NAME.fullmatch(name):
-        raise Unusable("the name must have 1 to 64 letters, digits, _ and -")
+        raise ValueError("the name must have 1 to 64 letters, digits, _ and -")
     if not isinstance(server, dict):
-        raise Unusable("expected an object with a command or a url")
+        raise ValueError("expected an object with a command or a url")
     kind = server.get("type") or server.get("transport") or ("stdio" if "command" in server else "http")
     transport = TRANSPORTS.get(kind) if isinstance(kind, str) else None
     if transport is None:
-        raise Unusable(f"the transport {kind!r} is not supported; expected stdio, http or streamable-http")
+        raise ValueError(f"the transport {kind!r} is not supported; expected stdio, http or streamable-http")
     needed = "command" if transport == "stdio" else "url"
     if not server.get(needed):
-        raise Unusable(f"a server over {transport} needs a {needed}")
+        raise ValueError(f"a server over {transport} needs a {needed}")
     texts = _Texts(name)
     value = {
         "transport": transport,
@@ -116,12 +116,12 @@ class _Texts:
 
     def convert_map(self, key: str, values: Any) -> dict[str, str]:
         if not isinstance(values, dict):
-            raise Unusable(f'"{key}" must be an object of texts')
+            raise ValueError(f'"{key}" must be an object of texts')
         return {name: self.convert(f"{key}.{name}", value) for name, value in values.items()}
 
     def convert_list(self, key: str, values: Any) -> tuple[str, ...]:
         if not isinstance(values, list):
-            raise Unusable(f'"{key}" must be a list of texts')
+            raise ValueError(f'"{key}" must be a list of texts')
         named = [_name_before(values, number) for number in range(len(values))]
         return tuple(
             self.convert(f"{key}.{number}", value, is_named=named[number]) for number, value in enumerate(values)
@@ -130,11 +130,11 @@ class _Texts:
     def convert(self, key: str, value: Any, *, is_named: bool = False) -> str:
         """Return a text as it is written. `is_named`: a name before it says that it is a secret."""
         if isinstance(value, dict | list) or value is None:
-            raise Unusable(f'"{key}" must be a text')
+            raise ValueError(f'"{key}" must be a text')
         text = str(value).lower() if isinstance(value, bool) else str(value)
         block, _, name = key.partition(".")
         if problem := describe_text_problem(text):
-            raise Unusable(f'"{key}" cannot be used: {problem}')
+            raise ValueError(f'"{key}" cannot be used: {problem}')
         is_named = is_named or (block in ("env", "headers") and bool(_SECRET_NAME.search(name)))
         rest = _REFERENCE.sub("", text)
         # "Bearer ${X}" has nothing but the reference; of any other value with a secret nothing is written.

@@ -25,7 +25,6 @@ from loomlog.services.cli.claude_code.entries import (
     Note,
     SkillFolder,
     Skipped,
-    Unusable,
     frontmatter_notes,
     require_no_secret_reference,
 )
@@ -51,7 +50,7 @@ def read_skills(folder: Path) -> tuple[list[SkillFolder], list[Skipped]]:
         source = f"skills/{to_printable(path.parent.name)}/{SKILL_FILE}"
         try:
             skills.append(_read_skill(path, source))
-        except (Unusable, DefinitionProblem) as problem:
+        except (ValueError, DefinitionProblem) as problem:
             skipped.append(Skipped(source=source, reason=str(problem)))
         except ConfigurationError as problem:
             skipped.append(Skipped(source=source, reason=problem.findings[0].message))
@@ -79,7 +78,7 @@ def copy_skill(skill: SkillFolder, destination: Path) -> None:
 def _read_skill(path: Path, source: str) -> SkillFolder:
     name = path.parent.name
     if not _NAME.fullmatch(name):
-        raise Unusable(
+        raise ValueError(
             f"{to_printable(name)!r} is no name of a skill: expected letters, digits, _ and -; rename the folder"
         )
     values, warnings = read_skill_folder(path.parent, name, keys=FRONTMATTER_KEYS)
@@ -92,7 +91,7 @@ def _read_skill(path: Path, source: str) -> SkillFolder:
     references = require_no_secret_reference(text)
     block: SkillBlock = KINDS["skill"].block_of(values)
     if problem := describe_skill_problem(block):
-        raise Unusable(" ".join(problem))
+        raise ValueError(" ".join(problem))
     return SkillFolder(
         name=name,
         source=source,

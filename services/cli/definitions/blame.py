@@ -12,7 +12,8 @@ from loomlog.services.cli.commands import run
 from loomlog.services.cli.definitions.definition_text import author_text, format_time
 from loomlog.services.cli.definitions.versions import hint, version_name
 from loomlog.services.cli.http.api import quote_segment
-from loomlog.services.cli.runs.runs import Json, RunId, get_run, open_api
+from loomlog.services.cli.http.requests import open_api
+from loomlog.services.cli.runs.runs import Json, RunId, get_run
 from loomlog.services.cli.terminal.output import DIM, NAME, SUCCESS, WARNING, console, fact_line, print_json
 
 HANDLE = "a_"

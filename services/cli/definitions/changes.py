@@ -32,8 +32,9 @@ from loomlog.services.cli.definitions.versions import (
 )
 from loomlog.services.cli.errors import CliError, NotFound, UsageError
 from loomlog.services.cli.http.api import ApiClient, ApiResponse
-from loomlog.services.cli.runs.runs import Json, open_api
-from loomlog.services.cli.terminal.output import DIM, NAME, console, fact_line, print_json
+from loomlog.services.cli.http.requests import open_api, print_written
+from loomlog.services.cli.runs.runs import Json
+from loomlog.services.cli.terminal.output import DIM, NAME, console, fact_line
 
 NONE = "none"
 """Value of --expect-active: no version is active."""
@@ -333,4 +334,4 @@ def _command(verb: str, changed: Changed, tenant: str) -> str:
 
 
 def _print_response(response: ApiResponse) -> None:
-    print_json({**response.value, "position": response.position or None})
+    print_written(response)

@@ -40,7 +40,8 @@ from loomlog.services.cli.definitions.versions import (
 )
 from loomlog.services.cli.errors import UsageError
 from loomlog.services.cli.http.api import ApiClient, ApiError
-from loomlog.services.cli.runs.runs import Json, open_api
+from loomlog.services.cli.http.requests import get, open_api
+from loomlog.services.cli.runs.runs import Json
 from loomlog.services.cli.terminal.formatting import one_line, pluralize
 from loomlog.services.cli.terminal.output import DIM, NAME, SUCCESS, WARNING, console, print_json, print_table
 from loomlog.services.cli.terminal.run_text import table_row
@@ -82,7 +83,7 @@ def list_definitions(
         "limit": limit,
         "cursor": cursor,
     }
-    page = run(_get(PATH, params))
+    page = get(PATH, params)
     if as_json:
         print_json(page)
         return
@@ -203,7 +204,7 @@ def at(
     named = {"position": moment} if POSITION.match(moment) else {"time": to_rfc3339(moment, option="the time")}
     if not any(named.values()):
         raise UsageError("Which time? Give an age like 24h, an RFC 3339 time, or a position.")
-    answer = run(_get(f"{PATH}/at", {**named, "kind": kind, "name": name, "tenant": tenant}))
+    answer = get(f"{PATH}/at", {**named, "kind": kind, "name": name, "tenant": tenant})
     if as_json:
         print_json(answer)
         return
@@ -244,11 +245,6 @@ def _notes(row: Mapping[str, Any]) -> Text:
     if row["made_by_agent"]:
         notes.append(f"made by {row['made_by_agent']}")
     return Text(", ".join(notes), style=WARNING if row["static_differs"] else DIM)
-
-
-async def _get(path: str, params: Mapping[str, str | int]) -> Any:
-    async with open_api() as api:
-        return await api.get(path, params)
 
 
 async def _show(

@@ -37,9 +37,10 @@ from loomlog.services.cli.definitions.versions import (
 )
 from loomlog.services.cli.errors import CliError, UsageError
 from loomlog.services.cli.http.api import ApiClient, ApiResponse
+from loomlog.services.cli.http.requests import open_api
 from loomlog.services.cli.log.export_file import check_target
 from loomlog.services.cli.runs.bulk import is_interactive
-from loomlog.services.cli.runs.runs import Json, open_api
+from loomlog.services.cli.runs.runs import Json
 from loomlog.services.cli.stack.home import write_atomically
 from loomlog.services.cli.terminal.formatting import pluralize
 from loomlog.services.cli.terminal.output import DIM, NAME, SUCCESS, console, fact_line, print_json

@@ -7,10 +7,8 @@ Before: every command of `loomlog defs`. After: services/cli/http/api.py.
 """
 
 import re
-import uuid
 from collections.abc import AsyncIterator, Mapping
 from typing import Annotated, Any
-from urllib.parse import urlencode
 
 import orjson
 import typer
@@ -19,7 +17,8 @@ from loomlog.connectors.configuration.findings import did_you_mean
 from loomlog.connectors.definitions import KINDS
 from loomlog.schemas.records import Value
 from loomlog.services.cli.errors import NotFound, UsageError
-from loomlog.services.cli.http.api import ApiClient, ApiResponse, explain_pending, quote_segment
+from loomlog.services.cli.http.api import ApiClient, ApiResponse, quote_segment
+from loomlog.services.cli.http.requests import send_with
 from loomlog.services.core.definitions import PATH, def_id
 
 AGENT = "agent"
@@ -160,15 +159,8 @@ async def operate(api: ApiClient, kind: str, body: Mapping[str, Any], *, tenant:
 
 async def post(api: ApiClient, path: str, body: Mapping[str, Any], *, tenant: str, key: str) -> ApiResponse:
     """Send a write once, whatever becomes of the answer. Raises CliError."""
-    key = key or str(uuid.uuid4())
     try:
         orjson.dumps(body)
     except orjson.JSONEncodeError as error:
         raise UsageError(f"The request cannot be written as JSON: {error}.") from error
-    with explain_pending(key):
-        return await api.post(
-            path + (f"?{urlencode({'tenant': tenant})}" if tenant else ""),
-            body,
-            {"Idempotency-Key": key},
-            timeout_s=WRITE_TIMEOUT_S,
-        )
+    return await send_with(api, "POST", path, body, params={"tenant": tenant}, key=key, timeout_s=WRITE_TIMEOUT_S)

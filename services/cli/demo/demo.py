@@ -30,7 +30,7 @@ from loomlog.services.cli.commands import run
 from loomlog.services.cli.demo.evidence import DemoEvidence, read_evidence
 from loomlog.services.cli.errors import FAILED, CliError
 from loomlog.services.cli.http.api import ApiClient
-from loomlog.services.cli.settings import CliSettings, load_cli_settings
+from loomlog.services.cli.settings import CliSettings, current_settings, load_cli_settings
 from loomlog.services.cli.stack.foreground import StepLog, foreground_stack
 from loomlog.services.cli.stack.home import open_home, write_atomically
 from loomlog.services.cli.stack.local import cancel_on_signals
@@ -74,7 +74,7 @@ def demo(
     keep: Annotated[bool, typer.Option("--keep", help="Leave the stack of the demo running until Ctrl-C.")] = False,
 ) -> None:
     """Kill a runtime in the middle of a run, and show that nothing was lost or done twice."""
-    cli = load_cli_settings(os.environ, working_directory=Path.cwd())
+    cli = current_settings()
     code = run(_demo(cli, console(), keep=keep))
     if code:
         raise typer.Exit(code)

@@ -9,7 +9,6 @@ not fail.
 Before: services/cli/main.py. After: checks.py.
 """
 
-import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -21,7 +20,7 @@ from rich.text import Text
 from loomlog.services.cli.commands import run
 from loomlog.services.cli.doctor.checks import run_checks
 from loomlog.services.cli.errors import FAILED
-from loomlog.services.cli.settings import load_cli_settings
+from loomlog.services.cli.settings import current_settings
 from loomlog.services.cli.terminal.formatting import pluralize
 from loomlog.services.cli.terminal.output import DIM, ERROR, SUCCESS, WARNING, console, print_json
 from loomlog.services.core.check import FAIL, OFF, OK, WARN, Check
@@ -36,7 +35,7 @@ MARKS = {
 
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="JSON instead of text.")] = False) -> None:
     """Check every prerequisite and every running part; report what is wrong, why, and what to do."""
-    cli = load_cli_settings(os.environ, working_directory=Path.cwd())
+    cli = current_settings()
     checks = run(run_checks(cli, Path.cwd()))
     if as_json:
         print_json({"ok": not any(check.state == FAIL for check in checks), "checks": [asdict(one) for one in checks]})

@@ -12,10 +12,8 @@ Before: services/cli/main.py. After: stack/status.py, services/cli/http/api.py, 
 """
 
 import asyncio
-import os
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import psutil
@@ -27,7 +25,7 @@ from loomlog.connectors.errors import ConnectorError
 from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import UNREACHABLE, CliError
 from loomlog.services.cli.http.api import ApiClient, ApiUnavailable
-from loomlog.services.cli.settings import CliSettings, load_cli_settings
+from loomlog.services.cli.settings import CliSettings, current_settings
 from loomlog.services.cli.stack.liveness import find_stall
 from loomlog.services.cli.stack.record import ChildRecord
 from loomlog.services.cli.stack.runtime_role import read_role
@@ -52,7 +50,7 @@ STATE_STYLE = {
 
 def status(as_json: Annotated[bool, typer.Option("--json", help="JSON instead of text.")] = False) -> None:
     """Show what runs here: processes, addresses, lag, rates."""
-    cli = load_cli_settings(os.environ, working_directory=Path.cwd())
+    cli = current_settings()
     state = run(collect_status(cli))
     if as_json:
         print_json(state)

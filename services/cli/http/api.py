@@ -114,11 +114,13 @@ class ApiClient(HttpClient):
 
 @contextmanager
 def explain_pending(key: str) -> Iterator[None]:
-    """Add to the error of a write whose outcome is unknown how to repeat it without doing it twice."""
+    """Add to the error of a write whose outcome is unknown how to repeat it without doing it twice. `key`: its
+    Idempotency-Key; empty: it has none.
+    """
     try:
         yield
     except ApiError as error:
-        if error.code not in PENDING:
+        if error.code not in PENDING or not key:
             raise
         raise type(error)(
             f"{error} With `--idempotency-key {key}` it is not done twice.",
@@ -136,6 +138,7 @@ async def _file_chunks(file: Path) -> AsyncIterator[bytes]:
 
 
 __all__ = [
+    "CONNECT_TIMEOUT_S",
     "RESPONSE_TIMEOUT_S",
     "ApiClient",
     "ApiError",
@@ -143,5 +146,6 @@ __all__ = [
     "ApiUnavailable",
     "ApiUnreachable",
     "explain_pending",
+    "query_params",
     "quote_segment",
 ]

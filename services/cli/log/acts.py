@@ -14,8 +14,8 @@ import orjson
 import typer
 from rich.text import Text
 
-from loomlog.services.cli.commands import run
-from loomlog.services.cli.runs.runs import Json, open_api
+from loomlog.services.cli.http.requests import get
+from loomlog.services.cli.runs.runs import Json
 from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, WARNING, console, print_json, print_table
 from loomlog.services.cli.terminal.times import to_rfc3339
 
@@ -37,7 +37,7 @@ def list_acts(
     """List administrative acts, newest first: who did what, over what, and how it has ended."""
     times = {"since": to_rfc3339(since, option="--since"), "until": to_rfc3339(until, option="--until")}
     fields = {"who": who, "what": what, **times, "tenant": tenant, "cursor": cursor}
-    page = run(_get({"limit": limit, **{name: value for name, value in fields.items() if value}}))
+    page = get(PATH, {"limit": limit, **fields})
     if as_json:
         print_json(page)
         return
@@ -65,8 +65,3 @@ def _row(act: Mapping[str, Any]) -> list[str | Text]:
         Text(outcome, style=STYLES.get(act["outcome"], "")),
         change,
     ]
-
-
-async def _get(params: Mapping[str, str | int]) -> Any:
-    async with open_api() as api:
-        return await api.get(PATH, dict(params))

@@ -14,7 +14,6 @@ trusted: run it on another machine than the log's, with keys that were stored el
 Before: services/cli/main.py. After: services/application/log/verifier.py.
 """
 
-import os
 import time
 from collections.abc import Mapping
 from functools import partial
@@ -46,7 +45,7 @@ from loomlog.services.application.log.verifier import LogSources, LogVerifier, V
 from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import FAILED, Unreachable, UsageError
 from loomlog.services.cli.log.acts import list_acts
-from loomlog.services.cli.settings import CLIENT_ID, CliSettings, load_cli_settings
+from loomlog.services.cli.settings import CLIENT_ID, CliSettings, current_settings
 from loomlog.services.cli.terminal.audit_text import print_reports
 from loomlog.services.cli.terminal.output import console, print_json
 from loomlog.services.cli.terminal.times import parse_since
@@ -95,7 +94,7 @@ def verify(
     if request.conflict:
         raise UsageError(request.conflict)
     _check_topic(topic, request.events_topics[0])
-    cli = load_cli_settings(os.environ, working_directory=Path.cwd())
+    cli = current_settings()
     began = time.monotonic()
     reports = run(_verify_request(cli, request, load_trusted_keys(cli, keys_file)))
     seconds = time.monotonic() - began

@@ -8,11 +8,9 @@
 Before: services/cli/main.py. After: services/application/log/dead_letters.py.
 """
 
-import os
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -37,7 +35,7 @@ from loomlog.services.application.log.dead_letters import (
 )
 from loomlog.services.application.log.json_types import DeadLetterSummary
 from loomlog.services.cli.commands import run
-from loomlog.services.cli.settings import CLIENT_ID, CliSettings, load_cli_settings
+from loomlog.services.cli.settings import CLIENT_ID, CliSettings, current_settings
 from loomlog.services.cli.terminal.formatting import one_line
 from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, SUCCESS, console, print_json, print_table
 
@@ -61,7 +59,7 @@ def list_dead_letters(
     as_json: Json = False,
 ) -> None:
     """List dead letters, the newest last."""
-    cli = load_cli_settings(os.environ, working_directory=Path.cwd())
+    cli = current_settings()
     letters = run(_load_dead_letters(cli, kind or "", limit))
     if as_json:
         codec = run(load_codec(cli.settings))
@@ -82,7 +80,7 @@ def list_dead_letters(
 @dead_letters_app.command("show")
 def show(offset: Offset, as_json: Json = False) -> None:
     """Show a dead letter in full, with its original."""
-    cli = load_cli_settings(os.environ, working_directory=Path.cwd())
+    cli = current_settings()
     entry = run(_load_dead_letter(cli, offset))
     shown = dead_letter_detail(entry, run(load_codec(cli.settings)))
     if as_json:
@@ -98,7 +96,7 @@ def replay(
     as_json: Json = False,
 ) -> None:
     """Append the original of a dead letter to its commands topic again."""
-    cli = load_cli_settings(os.environ, working_directory=Path.cwd())
+    cli = current_settings()
     there = run(_replay_dead_letter(cli, offset, allow_repeat=again))
     if as_json:
         print_json({"offset": offset, "position": there})
@@ -113,7 +111,7 @@ def acknowledge(
     as_json: Json = False,
 ) -> None:
     """Note that nothing more is needed of a dead letter; it is open no longer."""
-    cli = load_cli_settings(os.environ, working_directory=Path.cwd())
+    cli = current_settings()
     shown = run(_acknowledge_dead_letter(cli, offset, reason))
     if as_json:
         print_json(shown)

@@ -9,13 +9,11 @@ Before: services/cli/main.py. After: reader.py, services/cli/http/api.py.
 """
 
 import asyncio
-import os
 import re
 import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -48,7 +46,7 @@ from loomlog.services.application.log.records import (
 from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import CliError, NotFound, Unreachable, UsageError
 from loomlog.services.cli.http.api import ApiClient, ApiError, quote_segment
-from loomlog.services.cli.settings import CLIENT_ID, CliSettings, load_cli_settings
+from loomlog.services.cli.settings import CLIENT_ID, CliSettings, current_settings
 from loomlog.services.cli.terminal.event_text import fit_to_width, print_record, record_line
 from loomlog.services.cli.terminal.output import console, print_json, print_json_line
 from loomlog.services.cli.terminal.times import parse_since
@@ -109,7 +107,7 @@ def tail(
     as_json: Json = False,
 ) -> None:
     """Show records as they arrive: from its beginning for a run, otherwise from now on."""
-    cli = load_cli_settings(os.environ, working_directory=Path.cwd())
+    cli = current_settings()
     if is_aggregate_id(run_id) and topic == EVENTS_TOPIC:
         topic = topic_of_aggregate(run_id)
     request = TailRequest(
@@ -143,7 +141,7 @@ def get(
             "loom.run.events/2:17."
         ) from None
     topic, partition, offset = _full_topic(position.topic), position.partition, position.offset
-    cli = load_cli_settings(os.environ, working_directory=Path.cwd())
+    cli = current_settings()
     if topic in API_TOPICS and not direct:
         shown = run(_read_from_api(cli, topic, partition, offset))
     else:

@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -49,7 +48,7 @@ from loomlog.services.application.log.projection_problems import problem_json
 from loomlog.services.application.log.records import CHANNEL_TOPIC, ENTITY_TOPIC, EVENTS_TOPIC
 from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import FAILED, CliError
-from loomlog.services.cli.settings import CLIENT_ID, CliSettings, load_cli_settings
+from loomlog.services.cli.settings import CLIENT_ID, CliSettings, current_settings
 from loomlog.services.cli.terminal.formatting import duration, number, one_line
 from loomlog.services.cli.terminal.output import DIM, ERROR, SUCCESS, console, print_json, print_table
 from loomlog.services.cli.terminal.projection_text import print_lag
@@ -108,7 +107,7 @@ projections_app = typer.Typer(
 @projections_app.command("ls")
 def list_models(as_json: Json = False) -> None:
     """List the read models and the families in them, with their versions."""
-    cli = load_cli_settings(os.environ, working_directory=Path.cwd())
+    cli = current_settings()
     models = run(read_models(cli))
     if as_json:
         print_json({"models": models})
@@ -119,7 +118,7 @@ def list_models(as_json: Json = False) -> None:
 @projections_app.command("lag")
 def lag(topic: Topic = ModelName.RUNS, as_json: Json = False) -> None:
     """Show how many records the read models are behind the log, by partition."""
-    cli = load_cli_settings(os.environ, working_directory=Path.cwd())
+    cli = current_settings()
     report = run(read_lag(cli, topic))
     if as_json:
         print_json(report)
@@ -133,7 +132,7 @@ def show_problems(
     as_json: Json = False,
 ) -> None:
     """List the records that could not be projected: position and reason."""
-    cli = load_cli_settings(os.environ, working_directory=Path.cwd())
+    cli = current_settings()
     report = run(read_problems(cli, limit))
     if as_json:
         print_json(report)
@@ -154,7 +153,7 @@ def rebuild_all(
     as_json: Json = False,
 ) -> None:
     """Rebuild a read model from the first record, compare it with the live one, and switch."""
-    cli = load_cli_settings(os.environ, working_directory=Path.cwd())
+    cli = current_settings()
     out = console()
     topic = _model_of(families) if families else topic
     report = run(_run_rebuild(cli, out, topic, families or [], allow_difference=allow_difference, is_quiet=as_json))

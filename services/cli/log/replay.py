@@ -9,7 +9,6 @@ Before: services/cli/main.py. After: services/stream/archive/run_log.py, bundle_
 """
 
 import asyncio
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -44,7 +43,7 @@ from loomlog.services.application.queries.consistency_check import find_differen
 from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import FAILED, CliError, Unreachable, UsageError
 from loomlog.services.cli.log import entity_replay
-from loomlog.services.cli.settings import CLIENT_ID, CliSettings, load_cli_settings
+from loomlog.services.cli.settings import CLIENT_ID, CliSettings, current_settings
 from loomlog.services.cli.terminal.event_text import OMITTED_FIELDS, fit_to_width, format_fields
 from loomlog.services.cli.terminal.formatting import duration, pluralize
 from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, SUCCESS, WARNING, console, print_json
@@ -110,7 +109,7 @@ def replay_run(
 def _replay_aggregate(aggregate: str, to_seq: int, *, timeline: bool, as_json: bool) -> None:
     families = entity_replay.load_family_set()
     entity_replay.check_aggregate_id(aggregate, families)
-    cli = load_cli_settings(os.environ, working_directory=Path.cwd())
+    cli = current_settings()
     report = run(entity_replay.build_report(cli, families, aggregate, to_seq))
     if as_json:
         print_json(entity_replay.report_json(report))
@@ -121,7 +120,7 @@ def _replay_aggregate(aggregate: str, to_seq: int, *, timeline: bool, as_json: b
 
 
 def _replay_log(run_id: str, to_seq: int) -> ReplayReport:
-    return run(build_report(load_cli_settings(os.environ, working_directory=Path.cwd()), run_id, to_seq))
+    return run(build_report(current_settings(), run_id, to_seq))
 
 
 def _replay_file(path: Path, to_seq: int) -> ReplayReport:

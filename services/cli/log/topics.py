@@ -3,9 +3,7 @@
 Before: services/cli/main.py. After: redpanda/apply.py.
 """
 
-import os
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,7 +11,7 @@ from rich.text import Text
 
 from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import FAILED
-from loomlog.services.cli.settings import load_cli_settings
+from loomlog.services.cli.settings import current_settings
 from loomlog.services.cli.stack.services import apply_topics
 from loomlog.services.cli.terminal.output import DIM, NAME, SUCCESS, WARNING, console, print_json
 
@@ -31,7 +29,7 @@ def apply(
     as_json: Annotated[bool, typer.Option("--json", help="JSON instead of text.")] = False,
 ) -> None:
     """Make the topics match topics.yaml. Idempotent."""
-    cli = load_cli_settings(os.environ, working_directory=Path.cwd())
+    cli = current_settings()
     bootstrap = cli.kafka()
     changes = run(apply_topics(bootstrap, replicas=cli.settings.replication_factor, environ=cli.environ, check=check))
     pending = any(change.changes_something for change in changes)

@@ -8,8 +8,6 @@
 Before: services/cli/main.py. After: thin_client.py.
 """
 
-import os
-from pathlib import Path
 from typing import Annotated, Any
 
 import orjson
@@ -19,7 +17,7 @@ from loomlog.services.cli.commands import CommandGroup, run
 from loomlog.services.cli.errors import UsageError
 from loomlog.services.cli.mcp.servers import servers_app
 from loomlog.services.cli.runs.runs import Json
-from loomlog.services.cli.settings import load_cli_settings
+from loomlog.services.cli.settings import current_settings
 from loomlog.services.cli.terminal.output import console, print_json
 
 mcp_app = typer.Typer(
@@ -68,7 +66,7 @@ def install(
 
 def _target(upstream: str) -> tuple[str, str]:
     """Return address and token of the API."""
-    settings = load_cli_settings(os.environ, working_directory=Path.cwd())
+    settings = current_settings()
     return (upstream or settings.api_url).rstrip("/"), settings.token
 
 

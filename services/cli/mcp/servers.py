@@ -15,10 +15,11 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from loomlog.services.cli.commands import CommandGroup, run
+from loomlog.services.cli.commands import CommandGroup
 from loomlog.services.cli.http.api import quote_segment
+from loomlog.services.cli.http.requests import get, send
 from loomlog.services.cli.operations import Tenant
-from loomlog.services.cli.runs.runs import Json, open_api
+from loomlog.services.cli.runs.runs import Json
 from loomlog.services.cli.terminal.output import ERROR, NAME, WARNING, console, print_json, print_table
 
 PATH = "/v1/_mcp_servers"
@@ -31,7 +32,7 @@ ServerName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the ser
 @servers_app.command("ls")
 def list_servers(tenant: Tenant = "", as_json: Json = False) -> None:
     """List the servers that agents of the tenant may use."""
-    answer = run(_request("GET", PATH, tenant))
+    answer = get(PATH, {"tenant": tenant})
     if as_json:
         print_json(answer)
         return
@@ -53,13 +54,13 @@ def list_servers(tenant: Tenant = "", as_json: Json = False) -> None:
 @servers_app.command("tools")
 def list_tools(name: ServerName, tenant: Tenant = "", as_json: Json = False) -> None:
     """List the tools of a server, as it listed them last."""
-    _show(run(_request("GET", f"{PATH}/{quote_segment(name)}/tools", tenant)), as_json=as_json)
+    _show(get(f"{PATH}/{quote_segment(name)}/tools", {"tenant": tenant}), as_json=as_json)
 
 
 @servers_app.command("probe")
 def probe(name: ServerName, tenant: Tenant = "", as_json: Json = False) -> None:
     """Connect to a server now, and record the tools it lists."""
-    _show(run(_request("POST", f"{PATH}/{quote_segment(name)}/probe", tenant)), as_json=as_json)
+    _show(send("POST", f"{PATH}/{quote_segment(name)}/probe", params={"tenant": tenant}).value, as_json=as_json)
 
 
 @servers_app.command("login")
@@ -77,7 +78,7 @@ def login(
     body: dict[str, Any] = {"scope": "user" if user else "tenant", "scopes": scopes.split()}
     if user and user != "-":
         body["scope_id"] = user
-    answer = run(_request("POST", f"{PATH}/{quote_segment(name)}/login", tenant, body))
+    answer = send("POST", f"{PATH}/{quote_segment(name)}/login", body, params={"tenant": tenant}).value
     if as_json:
         print_json(answer)
         return
@@ -99,9 +100,3 @@ def _show(answer: Mapping[str, Any], *, as_json: bool) -> None:
     print_table(console(), ("tool", "effect", "what it does"), rows)
     for problem in answer["problems"]:
         console().print(f"left out: {problem}", style=WARNING, markup=False, soft_wrap=True)
-
-
-async def _request(method: str, path: str, tenant: str, body: Mapping[str, Any] | None = None) -> Any:
-    async with open_api() as api:
-        params = {"tenant": tenant} if tenant else {}
-        return (await api.request(method, path, params=params, json=body)).value

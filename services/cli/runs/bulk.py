@@ -14,7 +14,7 @@ from rich.text import Text
 
 from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import FAILED, CliError, UsageError
-from loomlog.services.cli.runs.runs import open_api
+from loomlog.services.cli.http.requests import open_api, send
 from loomlog.services.cli.terminal.formatting import pluralize
 from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, console, print_json, print_table
 from loomlog.services.cli.terminal.run_text import table_row
@@ -30,7 +30,7 @@ def run_bulk_action(action: str, run_filter: str, reason: str, *, dry_run: bool,
     asks = not dry_run and not yes
     if asks and (as_json or not is_interactive()):
         raise UsageError(f"To {action} many runs without being asked, give --yes; --dry-run shows which they are.")
-    preview = run(_get_preview(action, run_filter))
+    preview = send("POST", PATH, {"action": action, "where": run_filter, "dry_run": True}).value
     if dry_run:
         _print_preview(preview, as_json=as_json)
         return
@@ -75,14 +75,6 @@ def _run_count(preview: Mapping[str, Any]) -> str:
 def _summarize(results: list[Mapping[str, Any]]) -> str:
     outcomes = Counter(result["outcome"] for result in results)
     return ", ".join(f"{outcomes[name]} {name}" for name in ("changed", "unchanged", "failed"))
-
-
-async def _get_preview(action: str, run_filter: str) -> Mapping[str, Any]:
-    async with open_api() as api:
-        preview: Mapping[str, Any] = (
-            await api.post(PATH, {"action": action, "where": run_filter, "dry_run": True})
-        ).value
-        return preview
 
 
 async def _apply_action(action: str, run_filter: str, reason: str, *, as_json: bool) -> list[Mapping[str, Any]]:

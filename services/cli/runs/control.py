@@ -6,18 +6,19 @@
 Before: services/cli/main.py. After: services/cli/http/api.py, and bulk.py for a filter.
 """
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.text import Text
 
 from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import CliError, UsageError
+from loomlog.services.cli.http.api import ApiResponse
+from loomlog.services.cli.http.requests import open_api, print_written
 from loomlog.services.cli.runs import bulk
-from loomlog.services.cli.runs.runs import Json, RunId, get_run, open_api, resolve_run_id, runs_app
+from loomlog.services.cli.runs.runs import Json, RunId, get_run, resolve_run_id, runs_app, send_to_run
 from loomlog.services.cli.terminal.formatting import number
-from loomlog.services.cli.terminal.output import DIM, NAME, console, print_json
+from loomlog.services.cli.terminal.output import DIM, NAME, console
 
 __all__ = ["runs_app"]
 
@@ -97,15 +98,16 @@ def compact(
     as_json: Json = False,
 ) -> None:
     """Replace the older part of a conversation by a summary, in a run that waits for input or has ended."""
-    answer, position = run(_post_compact(run_id, reason))
+    response = send_to_run(run_id, "compact", {"reason": reason}, timeout_s=COMPACT_TIMEOUT_S)
     if as_json:
-        print_json({**answer, "position": position or None})
+        print_written(response)
         return
+    answer = response.value
     if not answer["compacted"]:
         console().print(Text.assemble("Nothing to compact in ", (answer["run_id"], NAME)))
         return
     spans = f": {number(answer['before_tokens'])} tokens became {number(answer['after_tokens'])}"
-    line = Text.assemble("Compacted ", (answer["run_id"], NAME), spans, ("  event ", DIM), position)
+    line = Text.assemble("Compacted ", (answer["run_id"], NAME), spans, ("  event ", DIM), response.position)
     console().print(line)
     if answer["applied"] == "marker":
         console().print(Text("The next run of its session starts from the summary.", style=DIM))
@@ -124,11 +126,12 @@ def cancel(
     if not _targets_one_run(run_id, run_filter, dry_run=dry_run):
         bulk.run_bulk_action("cancel", run_filter, reason, dry_run=dry_run, yes=yes, as_json=as_json)
         return
-    answer, position = run(_post_cancel(run_id, reason))
+    response = run(_post_cancel(run_id, reason))
+    answer = response.value
     if as_json:
-        print_json({**answer, "position": position or None})
+        print_written(response)
     elif answer["cancelled"]:
-        line = Text.assemble("Cancelled ", (answer["run_id"], NAME), ("  event ", DIM), position)
+        line = Text.assemble("Cancelled ", (answer["run_id"], NAME), ("  event ", DIM), response.position)
         console().print(line)
     if not answer["cancelled"]:
         raise CliError(f"{answer['run_id']} had ended before: {answer['status']} ({answer['reason']}).")
@@ -149,31 +152,15 @@ def _apply_to_runs(
     if not _targets_one_run(run_id, run_filter, dry_run=dry_run):
         bulk.run_bulk_action(action, run_filter, reason or "", dry_run=dry_run, yes=yes, as_json=as_json)
         return
-    answer, position = run(_post_action(run_id, action, {} if reason is None else {"reason": reason}))
+    response = send_to_run(run_id, action, {} if reason is None else {"reason": reason})
     if as_json:
-        print_json({**answer, "position": position or None})
+        print_written(response)
         return
-    console().print(Text.assemble(f"{verb} ", (answer["run_id"], NAME), ("  event ", DIM), position))
+    console().print(Text.assemble(f"{verb} ", (response.value["run_id"], NAME), ("  event ", DIM), response.position))
 
 
-async def _post_action(run_id: str, action: str, body: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
-    async with open_api() as api:
-        row = await get_run(api, run_id)
-        answer = await api.post(f"/v1/runs/{row['run_id']}/{action}", body)
-        return answer.value, answer.position
-
-
-async def _post_compact(run_id: str, reason: str) -> tuple[Mapping[str, Any], str]:
-    async with open_api() as api:
-        row = await get_run(api, run_id)
-        path = f"/v1/runs/{row['run_id']}/compact"
-        answer = await api.post(path, {"reason": reason}, timeout_s=COMPACT_TIMEOUT_S)
-        return answer.value, answer.position
-
-
-async def _post_cancel(run_id: str, reason: str) -> tuple[Mapping[str, Any], str]:
+async def _post_cancel(run_id: str, reason: str) -> ApiResponse:
     async with open_api() as api:
         row = await get_run(api, run_id)
         body = {"run_id": row["run_id"], "reason": reason}  # its handle may belong to another run by now
-        answer = await api.post(f"/v1/agents/{row['agent_id']}/cancel", body)
-        return answer.value, answer.position
+        return await api.post(f"/v1/agents/{row['agent_id']}/cancel", body)

@@ -21,7 +21,8 @@ from loomlog.connectors.client.http import ApiResponse
 from loomlog.services.cli.commands import CommandGroup, run
 from loomlog.services.cli.errors import UsageError
 from loomlog.services.cli.http.api import ApiClient
-from loomlog.services.cli.runs.runs import Json, Position, RunId, get_run, open_api, resolve_run_id
+from loomlog.services.cli.http.requests import open_api, print_written, send
+from loomlog.services.cli.runs.runs import Json, Position, RunId, get_run, resolve_run_id
 from loomlog.services.cli.terminal.formatting import one_line
 from loomlog.services.cli.terminal.output import DIM, NAME, console, fact_line, print_json, print_table
 
@@ -57,7 +58,7 @@ def submit(
         fields["judgement"] = _parse_json(judgement)
     answer = run(_submit(run_id, fields, idempotency_key or str(uuid.uuid4()), tenant))
     if as_json:
-        print_json({**answer.value, "position": answer.position or None})
+        print_written(answer)
         return
     out = console()
     for name, value in answer.value.items():
@@ -80,7 +81,7 @@ def list_judgements(
         raise UsageError("Give --run or --def: the judgements of a run, or those of a version.")
     place = {"op": "list_for_run", "run_id": run_id} if run_id else {"op": "list_for_def", "def_id": version}
     fields = {**place, "limit": limit, **({"cursor": cursor} if cursor else {})}
-    listing = run(_read(fields, tenant, position))
+    listing = _read(fields, tenant, position)
     if as_json:
         print_json(listing)
         return
@@ -111,7 +112,7 @@ def show(
     if is_judgement and lineage:
         raise UsageError("--lineage is for versions of definitions.")
     place = {"op": "get", "eval_id": name} if is_judgement else {"op": "aggregate", "def_id": name}
-    answer = run(_read(place | ({"include_lineage": True} if lineage else {}), tenant, position))
+    answer = _read(place | ({"include_lineage": True} if lineage else {}), tenant, position)
     if as_json:
         print_json(answer)
     elif is_judgement:
@@ -162,11 +163,8 @@ async def _submit(run_id: str, fields: Mapping[str, Any], key: str, tenant: str)
         return await post(api, {"op": "submit", "run_id": run_id, **fields}, key=key, tenant=tenant)
 
 
-async def _read(fields: Mapping[str, Any], tenant: str, position: str) -> Any:
-    params = {name: value for name, value in (("tenant", tenant), ("position", position)) if value}
-    query = f"?{urlencode(params)}" if params else ""
-    async with open_api() as api:
-        return (await api.post(PATH + query, fields, {})).value
+def _read(fields: Mapping[str, Any], tenant: str, position: str) -> Any:
+    return send("POST", PATH, fields, params={"tenant": tenant, "position": position}).value
 
 
 def _parse_dimensions(texts: Sequence[str]) -> dict[str, float]:

@@ -7,6 +7,7 @@ name.
 import json
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +18,8 @@ from rich.text import Text
 from loomlog.connectors.client.run_stream import RunStream
 from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import FAILED, CliError, UsageError
+from loomlog.services.cli.http.api import ApiResponse
+from loomlog.services.cli.http.requests import open_api, print_written
 from loomlog.services.cli.log.export_file import check_target, partial_export
 from loomlog.services.cli.runs.control import runs_app
 from loomlog.services.cli.runs.runs import (
@@ -25,7 +28,6 @@ from loomlog.services.cli.runs.runs import (
     count_turns_before,
     follow,
     get_run,
-    open_api,
     resolve_run_id,
     wait_until_accepted,
 )
@@ -180,16 +182,9 @@ async def _start_fork(run_id: str, body: Mapping[str, Any], key: str, *, should_
         await wait_until_accepted(followed)
         ids = followed.ids
         if as_json:
-            print_json(
-                {
-                    "run_id": ids.run_id,
-                    "session_id": ids.session_id,
-                    "agent_id": ids.agent_id,
-                    "forked_from": {"run_id": row["run_id"], "seq": body["at"]},
-                    "position": ids.position or None,
-                    "idempotency_key": key,
-                }
-            )
+            forked_from = {"run_id": row["run_id"], "seq": body["at"]}
+            position = ids.position or None
+            print_json({**asdict(ids), "forked_from": forked_from, "position": position, "idempotency_key": key})
             return
         out = console()
         out.print(run_line(ids))
@@ -287,19 +282,18 @@ def import_run(
     as_json: Json = False,
 ) -> None:
     """Import an exported run with all runs it continues. Idempotent."""
-    answer, position = run(_upload_import(file, in_clear=in_clear))
+    response = run(_upload_import(file, in_clear=in_clear))
     if as_json:
-        print_json({**answer, "position": position or None})
+        print_written(response)
         return
     out = console()
-    for one in answer["runs"]:
+    for one in response.value["runs"]:
         outcome = "imported" if one["imported"] else "existed already"
         out.print(Text.assemble((one["run_id"], NAME), f"  {outcome}"))
-    out.print(Text.assemble(("event ", DIM), position))
+    out.print(Text.assemble(("event ", DIM), response.position))
 
 
-async def _upload_import(file: Path, *, in_clear: bool) -> tuple[Mapping[str, Any], str]:
+async def _upload_import(file: Path, *, in_clear: bool) -> ApiResponse:
     params = {"in_clear": 1} if in_clear else None
     async with open_api() as api:
-        answer = await api.send_file("/v1/runs/import", file, params=params, timeout_s=IMPORT_TIMEOUT_S)
-        return answer.value, answer.position
+        return await api.send_file("/v1/runs/import", file, params=params, timeout_s=IMPORT_TIMEOUT_S)

@@ -14,9 +14,10 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from loomlog.services.cli.commands import CommandGroup, run
+from loomlog.services.cli.commands import CommandGroup
 from loomlog.services.cli.http.api import quote_segment
-from loomlog.services.cli.runs.runs import Json, Position, RunId, get_run, open_api
+from loomlog.services.cli.http.requests import get, print_written
+from loomlog.services.cli.runs.runs import Json, Position, RunId, send_to_run
 from loomlog.services.cli.terminal.formatting import duration, one_line
 from loomlog.services.cli.terminal.output import DIM, NAME, WARNING, console, print_json
 
@@ -42,7 +43,7 @@ def inbox(
     """Show the interruptions that wait for an answer, of every visible run, newest first."""
     if context.invoked_subcommand is not None:
         return
-    listing = run(_list_interrupts({"user_id": user, "status": status, "limit": limit, "position": position}))
+    listing = get("/v1/interrupts", {"user_id": user, "status": status, "limit": limit, "position": position})
     if as_json:
         print_json(listing)
         return
@@ -106,20 +107,10 @@ def question_lines(row: Mapping[str, Any], now: datetime) -> list[Text]:
 def _resolve_interrupt(
     run_id: str, interrupt_id: str, body: Mapping[str, str], by: str, verb: str, *, as_json: bool
 ) -> None:
-    resolved, position = run(_post_resolution(run_id, interrupt_id, {**body, **({"resolved_by": by} if by else {})}))
+    path = f"interrupts/{quote_segment(interrupt_id)}/resolve"
+    response = send_to_run(run_id, path, {**body, **({"resolved_by": by} if by else {})})
     if as_json:
-        print_json({**resolved, "position": position or None})
+        print_written(response)
         return
-    console().print(Text.assemble(f"{verb} ", (resolved["interrupt_id"], NAME), ("  event ", DIM), position))
-
-
-async def _list_interrupts(params: Mapping[str, str | int]) -> Any:
-    async with open_api() as api:
-        return await api.get("/v1/interrupts", params)
-
-
-async def _post_resolution(run_id: str, interrupt_id: str, body: Mapping[str, str]) -> tuple[Mapping[str, Any], str]:
-    async with open_api() as api:
-        row = await get_run(api, run_id)
-        response = await api.post(f"/v1/runs/{row['run_id']}/interrupts/{quote_segment(interrupt_id)}/resolve", body)
-        return response.value, response.position
+    resolved = response.value["interrupt_id"]
+    console().print(Text.assemble(f"{verb} ", (resolved, NAME), ("  event ", DIM), response.position))

@@ -30,9 +30,10 @@ from loomlog.services.cli.admin.budget_limits import parse_micros
 from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import FAILED, CliError, UsageError
 from loomlog.services.cli.http.api import ApiClient, ApiError, quote_segment
+from loomlog.services.cli.http.requests import open_api
 from loomlog.services.cli.runs.bulk import COLUMNS
 from loomlog.services.cli.runs.evals import evals_app, format_score, post
-from loomlog.services.cli.runs.runs import SUCCEEDED, Json, get_run, open_api, resolve_run_id
+from loomlog.services.cli.runs.runs import SUCCEEDED, Json, get_run, resolve_run_id
 from loomlog.services.cli.terminal.formatting import money, one_line, pluralize
 from loomlog.services.cli.terminal.live_view import wait_for_final_row
 from loomlog.services.cli.terminal.output import (
@@ -65,10 +66,6 @@ INSTRUCTIONS = (
     '"why, in a sentence or two"}}. dimensions may be empty.'
 )
 AGAIN = "That could not be used: {problem}. Answer with the JSON object and nothing else."
-
-
-class UnusableVerdict(Exception):
-    """The judge's answer has another form; the text says what is wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,7 +243,7 @@ class JudgeSession:
             try:
                 judged.verdict = parse_verdict(reply.text)
                 break
-            except UnusableVerdict as error:
+            except ValueError as error:
                 problem = str(error)
         if judged.verdict is None:
             judged.error = f"the judge's answer cannot be used: {problem}"
@@ -335,19 +332,19 @@ def _labels(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parse_verdict(text: str) -> Verdict:
-    """Return the verdict that is the whole of a text. Raises UnusableVerdict."""
+    """Return the verdict that is the whole of a text. Raises ValueError."""
     try:
         verdict = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UnusableVerdict("it is not one JSON object") from error
+        raise ValueError("it is not one JSON object") from error
     if not isinstance(verdict, dict):
-        raise UnusableVerdict("it is not a JSON object")
+        raise ValueError("it is not a JSON object")
     unknown = sorted(verdict.keys() - VERDICT_FIELDS)
     if unknown:
-        raise UnusableVerdict(f"it has an unknown field {one_line(unknown[0], 40)!r}")
+        raise ValueError(f"it has an unknown field {one_line(unknown[0], 40)!r}")
     dimensions, rationale = verdict.get("dimensions", {}), verdict.get("rationale", "")
     if not isinstance(dimensions, dict) or not isinstance(rationale, str):
-        raise UnusableVerdict("dimensions must be an object of numbers, and rationale text")
+        raise ValueError("dimensions must be an object of numbers, and rationale text")
     return Verdict(
         score=_finite(verdict.get("score"), "score"),
         dimensions={name: _finite(value, f"dimensions.{one_line(name, 40)}") for name, value in dimensions.items()},
@@ -361,7 +358,7 @@ def _finite(value: Any, name: str) -> float:
     except OverflowError:
         number = math.nan
     if not math.isfinite(number):
-        raise UnusableVerdict(f"{name} must be a finite number")
+        raise ValueError(f"{name} must be a finite number")
     return number
 
 

@@ -14,7 +14,6 @@ services/cli/terminal/live_view.py.
 """
 
 import asyncio
-import os
 import re
 import time
 import uuid
@@ -32,7 +31,7 @@ from loomlog.connectors.configuration.resolve import UnresolvedAgent, resolve_ag
 from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import FAILED, INTERRUPTED, CliError, UsageError
 from loomlog.services.cli.http.api import ApiClient
-from loomlog.services.cli.settings import CliSettings, load_cli_settings
+from loomlog.services.cli.settings import CliSettings, current_settings
 from loomlog.services.cli.stack.foreground import StepLog, foreground_stack
 from loomlog.services.cli.stack.local import cancel_on_signals
 from loomlog.services.cli.stack.plan import SOURCE, ReviewFolders, StackPlan
@@ -67,7 +66,7 @@ def review(
     ] = None,
 ) -> None:
     """Start everything, let an agent review a folder, and show the findings."""
-    cli = load_cli_settings(os.environ, working_directory=Path.cwd())
+    cli = current_settings()
     into = out.expanduser().absolute() if out is not None else None
     code = run(_review(cli, _require_folder(folder), into, console(), once=once))
     if code:
@@ -193,7 +192,7 @@ async def _join_running_stack(
         async with asyncio.timeout(STARTING_TIMEOUT_S):
             while cli.services_record is None:
                 await asyncio.sleep(0.2)
-                cli = await asyncio.to_thread(load_cli_settings, os.environ, working_directory=Path.cwd())
+                cli = await asyncio.to_thread(current_settings)
                 if not cli.stack.is_supervised:
                     raise CliError("The stack that was starting here has stopped; run this again.")
     except TimeoutError:

@@ -6,12 +6,12 @@ services/cli/terminal/live_view.py. control.py and history.py have the other com
 
 import asyncio
 import json
-import os
 import re
 import sys
 import uuid
 from collections.abc import Mapping
 from contextlib import aclosing
+from dataclasses import asdict
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -23,9 +23,9 @@ from rich.text import Text
 from loomlog.connectors.client.run_stream import WAITING, Frame, RunStream
 from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import FAILED, NotFound, UsageError
-from loomlog.services.cli.http.api import ApiClient, ApiError, quote_segment
+from loomlog.services.cli.http.api import RESPONSE_TIMEOUT_S, ApiClient, ApiError, ApiResponse, quote_segment
+from loomlog.services.cli.http.requests import get, open_api, print_written
 from loomlog.services.cli.runs.tree import list_tree_runs, print_tree, select_subtree
-from loomlog.services.cli.settings import load_cli_settings
 from loomlog.services.cli.terminal.browser import open_page, run_page_path
 from loomlog.services.cli.terminal.live_view import create_view, show_run, wait_for_final_row
 from loomlog.services.cli.terminal.output import (
@@ -72,7 +72,7 @@ def resolve_run_id(text: str | None) -> str | None:
         return text
     has_letter = text[:2] in ("r_", "a_")
     for prefix in [text] if has_letter else [f"r_{text}", f"a_{text}"]:
-        page = run(_get("/v1/runs", {"prefix": prefix, "limit": NAMED_MAX + 1}))
+        page = get("/v1/runs", {"prefix": prefix, "limit": NAMED_MAX + 1})
         field = "agent_id" if prefix.startswith("a_") else "run_id"
         ids = list(dict.fromkeys(str(row[field]) for row in page["runs"]))
         origins = {"-".join(one.split("-")[: prefix.count("-") + 1]) for one in ids}
@@ -102,15 +102,6 @@ class CallResolution(StrEnum):
 runs_app = typer.Typer(
     help="List, show, follow, pause, compact, quarantine, resolve and cancel runs.", no_args_is_help=True
 )
-
-
-def open_api() -> ApiClient:
-    """Return a client for the API of this installation, with the token of the environment."""
-    cli = load_cli_settings(os.environ, working_directory=Path.cwd())
-    client = ApiClient(cli.api_url, cli.token)
-    if cli.record is None and not cli.settings.base_url:
-        client.reconnect_timeout_s = 0.0  # no stack runs or starts here, so there is nothing to wait for
-    return client
 
 
 def start(
@@ -176,15 +167,7 @@ async def _start_run(
         await wait_until_accepted(followed)
         ids = followed.ids
         if as_json:
-            print_json(
-                {
-                    "run_id": ids.run_id,
-                    "session_id": ids.session_id,
-                    "agent_id": ids.agent_id,
-                    "position": ids.position or None,
-                    "idempotency_key": key,
-                }
-            )
+            print_json({**asdict(ids), "position": ids.position or None, "idempotency_key": key})
             return
         out = console()
         out.print(run_line(ids))
@@ -273,7 +256,7 @@ def list_runs(
         "cursor": cursor,
         "position": position,
     }
-    listing = run(_get("/v1/runs", params))
+    listing = get("/v1/runs", params)
     if as_json:
         print_json(listing)
         return
@@ -372,13 +355,15 @@ def resolve(
     """Report the outcome of a tool call whose outcome is unknown and that waits for it."""
     if not CALL_PATTERN.fullmatch(call):
         raise UsageError(f"--call is {call!r}: expected TURN.INDEX, such as 1.0.")
-    answer, position = run(_post_resolution(run_id, call, outcome, result))
+    body = {"outcome": outcome.value.replace("-", "_")} | ({"result": result} if result else {})
+    response = send_to_run(run_id, f"calls/{call}/resolve", body)
     if as_json:
-        print_json({**answer, "position": position or None})
+        print_written(response)
         return
+    answer = response.value
     what = "is made again" if answer["repeated"] else "is done"
     console().print(
-        Text.assemble(f"Call {answer['call']} of ", (answer["run_id"], NAME), f" {what}  ", (position, DIM))
+        Text.assemble(f"Call {answer['call']} of ", (answer["run_id"], NAME), f" {what}  ", (response.position, DIM))
     )
 
 
@@ -394,15 +379,23 @@ async def get_run(api: ApiClient, run_id: str, position: str = "") -> Mapping[st
     return row
 
 
+def send_to_run(
+    run_id: str, path: str, body: Mapping[str, Any], *, timeout_s: float = RESPONSE_TIMEOUT_S
+) -> ApiResponse:
+    """Post to a path below that of the run with an id or a handle. Raises Refusal."""
+
+    async def ask() -> ApiResponse:
+        async with open_api() as api:
+            row = await get_run(api, run_id)
+            return await api.post(f"/v1/runs/{row['run_id']}/{path}", body, timeout_s=timeout_s)
+
+    return run(ask())
+
+
 async def _find_run_page(run_id: str, position: str) -> tuple[str, bool, Mapping[str, Any]]:
     """Return the address of the API, whether its page asks for a token, and the run."""
     async with open_api() as api:
         return api.base_url, bool(api.token), await get_run(api, run_id, position)
-
-
-async def _get(path: str, params: Mapping[str, str | int]) -> Any:
-    async with open_api() as api:
-        return await api.get(path, params)
 
 
 async def count_turns_before(api: ApiClient, row: Mapping[str, Any]) -> int:
@@ -434,16 +427,6 @@ async def _get_state(run_id: str, at: int, position: str = "") -> Mapping[str, A
         row = await get_run(api, run_id, position)
         moment: Mapping[str, Any] = await api.get(f"/v1/runs/{row['run_id']}/state", {"at": at})
         return moment
-
-
-async def _post_resolution(
-    run_id: str, call: str, outcome: CallResolution, result: str
-) -> tuple[Mapping[str, Any], str]:
-    async with open_api() as api:
-        row = await get_run(api, run_id)
-        body = {"outcome": outcome.value.replace("-", "_")} | ({"result": result} if result else {})
-        answer = await api.post(f"/v1/runs/{row['run_id']}/calls/{call}/resolve", body)
-        return answer.value, answer.position
 
 
 def _read_prompt(prompt: str) -> str:

@@ -3,31 +3,23 @@
 Before: services/cli/main.py. After: GET /v1/runs/stream.
 """
 
-import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Mapping
 from contextlib import aclosing
 from typing import Annotated, Any
 
-import httpx
-import msgspec
 import typer
 from rich.text import Text
 
-from loomlog.connectors.client.http import query_params
-from loomlog.connectors.http.sse import EventParser, FrameTooLarge
 from loomlog.services.cli.commands import run
-from loomlog.services.cli.errors import CliError
-from loomlog.services.cli.http.api import ApiClient
+from loomlog.services.cli.http.events import follow_events
+from loomlog.services.cli.http.requests import open_api
 from loomlog.services.cli.runs.history import runs_app
-from loomlog.services.cli.runs.runs import Json, open_api
+from loomlog.services.cli.runs.runs import Json
 from loomlog.services.cli.terminal.formatting import money, number, one_line, pluralize
 from loomlog.services.cli.terminal.output import DIM, NAME, WARNING, console, error_console, print_json_line
 from loomlog.services.cli.terminal.run_text import STATUS_STYLE, display_status
 
 PATH = "/v1/runs/stream"
-FRAME_BYTES_MAX = 2 * 1024 * 1024
-"""Bytes of a frame: the error of a run, and the context of its parent."""
-RETRY_S = 1.0
 OPENED = "stream_open"
 
 __all__ = ["runs_app"]
@@ -49,43 +41,17 @@ def watch(
 
 async def _watch(params: Mapping[str, str], *, as_json: bool) -> None:
     out = console()
-    async with open_api() as api, aclosing(_follow(api, params)) as frames:
-        async for frame in frames:
-            if as_json:
+    was_connected = False
+    async with open_api() as api, aclosing(follow_events(api, PATH, params)) as frames:
+        async for name, frame in frames:
+            if name == OPENED:
+                if was_connected:
+                    error_console().print(Text("Connected again; changes between are not shown.", style=WARNING))
+                was_connected = True
+            elif as_json:
                 print_json_line(frame)
             else:
                 out.print(change_line(frame))
-
-
-async def _follow(api: ApiClient, params: Mapping[str, str]) -> AsyncGenerator[Mapping[str, Any], None]:
-    """Yield changes, over lost connections. Raises CliError when the first connection fails, or one is refused."""
-    was_connected = False
-    while True:
-        try:
-            async with aclosing(_connection(api, params)) as frames:
-                async for name, frame in frames:
-                    if name == OPENED:
-                        if was_connected:
-                            error_console().print(
-                                Text("Connected again; changes between are not shown.", style=WARNING)
-                            )
-                        was_connected = True
-                    else:
-                        yield frame
-        except httpx.HTTPError as error:
-            if not was_connected:
-                raise api.unreachable_error(error) from error
-        except FrameTooLarge as error:
-            raise CliError(f"A frame of {PATH} is too long: {error}.") from error
-        await asyncio.sleep(RETRY_S)
-
-
-async def _connection(api: ApiClient, params: Mapping[str, str]) -> AsyncGenerator[tuple[str, Mapping[str, Any]], None]:
-    async with api.stream("GET", f"{PATH}?{httpx.QueryParams(query_params(params))}") as response:
-        parser = EventParser(FRAME_BYTES_MAX)
-        async for chunk in response.aiter_bytes():
-            for frame in parser.feed(chunk):
-                yield frame.name, msgspec.json.decode(frame.data)
 
 
 def change_line(frame: Mapping[str, Any]) -> Text:

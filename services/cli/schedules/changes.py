@@ -13,9 +13,9 @@ from typing import Annotated, Any
 import typer
 
 from loomlog.services.cli.commands import run
-from loomlog.services.cli.http.api import explain_pending
+from loomlog.services.cli.http.requests import open_api, send_with
 from loomlog.services.cli.operations import IdempotencyKey, Tenant
-from loomlog.services.cli.runs.runs import Json, open_api
+from loomlog.services.cli.runs.runs import Json
 from loomlog.services.cli.schedules.reads import find_id, list_entries, state_path
 from loomlog.services.cli.terminal.formatting import pluralize
 from loomlog.services.cli.terminal.output import NAME, console, print_json
@@ -100,10 +100,7 @@ async def _send(
         if is_dry:
             return [{"name": name, "def_id": def_id} for name, def_id in targets]
         done: list[Mapping[str, Any]] = []
-        with explain_pending(key):
-            for name, def_id in targets:
-                response = await api.request(
-                    "POST", state_path(def_id, verb), params=params, headers={"Idempotency-Key": key}
-                )
-                done.append({"name": name, **response.value, "position": response.position or None})
+        for name, def_id in targets:
+            response = await send_with(api, "POST", state_path(def_id, verb), params=params, key=key)
+            done.append({"name": name, **response.value, "position": response.position or None})
         return done

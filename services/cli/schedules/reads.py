@@ -14,8 +14,9 @@ from rich.text import Text
 from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import NotFound
 from loomlog.services.cli.http.api import ApiClient, ApiNotFound, quote_segment
+from loomlog.services.cli.http.requests import open_api
 from loomlog.services.cli.operations import Position, Tenant
-from loomlog.services.cli.runs.runs import Json, open_api
+from loomlog.services.cli.runs.runs import Json
 from loomlog.services.cli.terminal.formatting import pluralize
 from loomlog.services.cli.terminal.output import DIM, console, fact_line, print_json, print_table
 

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from loomlog.services.cli.errors import NotFound, UsageError
 from loomlog.services.cli.runs.runs import resolve_run_id
-from loomlog.services.cli.settings import load_cli_settings
+from loomlog.services.cli.settings import current_settings
 from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, WARNING, console
 from loomlog.services.cli.terminal.times import parse_since
 
@@ -59,7 +59,7 @@ def logs(
     if level not in LEVELS:
         raise UsageError(f"--level is {level!r}; expected one of {', '.join(LEVELS)}.")
     since_ms = parse_since(since, time.time_ns() // 1_000_000) if since else 0
-    folder = load_cli_settings(os.environ, working_directory=Path.cwd()).home.root / "logs"
+    folder = current_settings().home.root / "logs"
     files = find_logs(folder, service)
 
     def is_shown(line: LogLine) -> bool:

@@ -16,7 +16,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal
+
+import msgspec
 
 from loomlog.services.cli.stack.errors import StackAlreadyRunning, StackError
 from loomlog.services.cli.stack.home import DISK_FULL_ERRNOS, write_atomically
@@ -72,16 +74,10 @@ def save_record(path: Path, record: StackRecord) -> None:
 def load_record(path: Path) -> StackRecord | None:
     """Return the record in stack.json; None when there is none. Raises InvalidStackRecord."""
     try:
-        fields = json.loads(path.read_text("utf-8"))
-        return StackRecord(
-            supervisor=_parse_identity(fields["supervisor"]),
-            kafka=str(fields["kafka"]),
-            postgres=str(fields["postgres"]),
-            children=tuple(_parse_child(child) for child in fields["children"]),
-        )
+        return msgspec.json.decode(path.read_bytes(), type=StackRecord)
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError) as error:
+    except msgspec.MsgspecError as error:
         raise InvalidStackRecord(f"{path}: {type(error).__name__}: {error}") from error
 
 
@@ -94,6 +90,13 @@ class LockState:
     is_held: bool
     holder: ProcessIdentity | None = None
     is_stopping: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _LockHolder(ProcessIdentity):
+    """Content of the lock file."""
+
+    stopping: bool
 
 
 @contextmanager
@@ -181,33 +184,8 @@ def _this_process() -> ProcessIdentity:
 
 def _read_holder(path: Path) -> LockState:
     try:
-        fields = json.loads(path.read_text("utf-8"))
-        return LockState(is_held=True, holder=_parse_identity(fields), is_stopping=bool(fields["stopping"]))
-    except (OSError, ValueError, KeyError, TypeError):
+        holder = msgspec.json.decode(path.read_bytes(), type=_LockHolder)
+        identity = ProcessIdentity(pid=holder.pid, started_s=holder.started_s, command=holder.command)
+        return LockState(is_held=True, holder=identity, is_stopping=holder.stopping)
+    except (OSError, msgspec.MsgspecError):
         return LockState(is_held=True)  # it is just being written, or damaged: then only the lock itself is known
-
-
-def _parse_identity(data: dict[str, Any]) -> ProcessIdentity:
-    return ProcessIdentity(
-        pid=int(data["pid"]),
-        started_s=float(data["started_s"]),
-        command=tuple(str(argument) for argument in data["command"]),
-    )
-
-
-def _parse_child(data: dict[str, Any]) -> ChildRecord:
-    if data["state"] not in get_args(ChildState):
-        raise ValueError(f"state {data['state']!r} of child {data['name']!r} is not known")
-    return ChildRecord(
-        name=str(data["name"]),
-        group=int(data["group"]),
-        state=data["state"],
-        restarts=int(data["restarts"]),
-        pid=None if data["pid"] is None else int(data["pid"]),
-        started_s=float(data["started_s"]),
-        command=tuple(str(argument) for argument in data["command"]),
-        stop_signal=str(data["stop_signal"]),
-        stop_timeout_s=float(data["stop_timeout_s"]),
-        log=str(data["log"]),
-        url=str(data["url"]),
-    )

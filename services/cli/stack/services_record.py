@@ -11,6 +11,8 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import msgspec
+
 from loomlog.services.cli.stack.home import write_atomically
 
 FILE = "wiring.json"
@@ -47,7 +49,6 @@ def remove_services_record(root: Path) -> None:
 def load_services_record(root: Path) -> ServicesRecord | None:
     """Return the record; None when there is none, or it cannot be read: defaults are used then."""
     try:
-        fields = json.loads((root / FILE).read_text("utf-8"))
-        return ServicesRecord(**{**fields, "configuration": tuple(fields["configuration"])})
-    except (OSError, ValueError, KeyError, TypeError):
+        return msgspec.json.decode((root / FILE).read_bytes(), type=ServicesRecord)
+    except (OSError, msgspec.MsgspecError):
         return None

@@ -4,7 +4,6 @@ Before: services/cli/main.py. After: foreground.py, detached.py, stack/shutdown.
 """
 
 import asyncio
-import os
 import time
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from loomlog.services.cli.commands import run
-from loomlog.services.cli.settings import CliSettings, load_cli_settings
+from loomlog.services.cli.settings import CliSettings, current_settings
 from loomlog.services.cli.stack.detached import start_detached
 from loomlog.services.cli.stack.foreground import ForegroundStack, StepLog, foreground_stack, require_not_running
 from loomlog.services.cli.stack.home import open_home
@@ -42,7 +41,7 @@ def up(
     spares: Spares = None,
 ) -> None:
     """Start broker, Postgres, topics and all services; stay until Ctrl-C."""
-    cli = load_cli_settings(os.environ, working_directory=Path.cwd())
+    cli = current_settings()
     require_not_running(cli)
     if detach:
         start_detached(cli, runtimes, spares, console())
@@ -52,7 +51,7 @@ def up(
 
 def down(as_json: Annotated[bool, typer.Option("--json", help="JSON instead of text.")] = False) -> None:
     """Stop everything that runs in this state folder, including leftovers of an earlier stack."""
-    cli = load_cli_settings(os.environ, working_directory=Path.cwd())
+    cli = current_settings()
     out = console()
     has_home = cli.home.root.is_dir()
     began = time.monotonic()

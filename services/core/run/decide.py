@@ -17,7 +17,7 @@ from loomlog.schemas.generated.run_events import (
     TurnCancelled,
 )
 from loomlog.schemas.generated.values import ResultDetails
-from loomlog.schemas.records import build_from, replace
+from loomlog.schemas.records import copy_as, replace
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.commands import (
     AnswerInterruptionCommand,
@@ -295,14 +295,14 @@ def _complete_tool_call(state: State, result: ToolCompleted) -> list[Event]:
         return with_next_step(
             state, [*acts, unknown_outcome.report_unknown_outcome(state, opened, result)], result.at_ms
         )
-    returned = build_from(ToolReturned, result, call_id=opened.call.id, details=_details_of(result))
+    returned = copy_as(ToolReturned, result, call_id=opened.call.id, details=_details_of(result))
     return [*acts, returned, *after_tools(state, [returned], result.at_ms)]
 
 
 def _details_of(result: ToolCompleted) -> ResultDetails | None:
     if not (result.asks_compaction or result.positions or result.skill_pin or result.channels or result.leases):
         return None
-    return build_from(ResultDetails, result)
+    return copy_as(ResultDetails, result)
 
 
 def _fire_timer(state: State, command: RunTimerFired) -> list[Event]:

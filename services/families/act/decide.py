@@ -12,6 +12,7 @@ from typing import assert_never
 from loomlog.schemas.generated.act_commands import BeginAct, EndAct, NoteRefusals
 from loomlog.schemas.generated.act_events import ActBegun, ActEnded, ActRefused
 from loomlog.schemas.generated.entity_events import CommandRefused
+from loomlog.schemas.records import copy_as
 from loomlog.services.core.families import At, TimerFired
 from loomlog.services.families.act import limits
 from loomlog.services.families.act.limits import NAME_CHARACTERS_MAX
@@ -29,11 +30,11 @@ def decide(act: Act, command: ActCommand | TimerFired, at: At) -> Sequence[ActEv
             is_due = 0 < act.unknown_at_ms <= at.at_ms
             return [ActEnded(act_id=act.act_id, outcome=UNKNOWN)] if is_due else []
         case BeginAct():
-            return [] if act.status != NEW else [_begun(command)]
+            return [] if act.status != NEW else [copy_as(ActBegun, command)]
         case EndAct():
             return _end(act, command)
         case NoteRefusals():
-            return [] if act.status != NEW else [_refused(command)]
+            return [] if act.status != NEW else [copy_as(ActRefused, command)]
         case _:
             assert_never(command)
 
@@ -43,46 +44,7 @@ def _end(act: Act, command: EndAct) -> Sequence[ActEvent | CommandRefused]:
         return [CommandRefused(code="bad_request", message="the act has not begun: send BeginAct first")]
     if act.status in FINAL or act.status == command.outcome:
         return []
-    return [
-        ActEnded(
-            act_id=command.act_id,
-            outcome=command.outcome,
-            code=command.code,
-            before=command.before,
-            after=command.after,
-        )
-    ]
-
-
-def _begun(command: BeginAct) -> ActBegun:
-    return ActBegun(
-        act_id=command.act_id,
-        operation=command.operation,
-        who=command.who,
-        token=command.token,
-        token_id=command.token_id,
-        transport=command.transport,
-        request_id=command.request_id,
-        target=command.target,
-        at_ms=command.at_ms,
-        request=command.request,
-    )
-
-
-def _refused(command: NoteRefusals) -> ActRefused:
-    return ActRefused(
-        act_id=command.act_id,
-        operation=command.operation,
-        who=command.who,
-        token=command.token,
-        token_id=command.token_id,
-        transport=command.transport,
-        request_id=command.request_id,
-        target=command.target,
-        at_ms=command.at_ms,
-        code=command.code,
-        count=command.count,
-    )
+    return [copy_as(ActEnded, command)]
 
 
 def _problem(command: ActCommand) -> str:

@@ -219,22 +219,20 @@ class PolicyTested(Output, frozen=True, kw_only=True):
 
 
 _operation = partial(Operation, tag=TAG)
-POLICY = _operation(
+_read = partial(_operation, access=requires(RUNS_READ), effect=Effect.READ)
+_administer = partial(_operation, access=requires(TENANT), effect=Effect.WRITE)
+POLICY = _read(
     name="approvals.policy",
     summary="Get the tenant's rules for tool calls, in force or of a version.",
     input=PolicyRead,
     output=PolicyVersion,
-    access=requires(RUNS_READ),
-    effect=Effect.READ,
     http=(Http(route="GET /v1/_approvals/policy", id="get_approval_rules", refusal_statuses=(404,)),),
 )
-SET_POLICY = _operation(
+SET_POLICY = _administer(
     name="approvals.set_policy",
     summary="Put rules for tool calls in force; runs that have started keep theirs.",
     input=PolicySetInput,
     output=PolicyVersion,
-    access=requires(TENANT),
-    effect=Effect.WRITE,
     http=(
         Http(
             route="PUT /v1/_approvals/policy",
@@ -254,31 +252,25 @@ SET_POLICY = _operation(
         ),
     ),
 )
-VERSIONS = _operation(
+VERSIONS = _read(
     name="approvals.versions",
     summary="List the versions of the tenant's rules, the newest first.",
     input=NoInput,
     output=PolicyVersions,
-    access=requires(RUNS_READ),
-    effect=Effect.READ,
     http=(Http(route="GET /v1/_approvals/policy/versions", id="list_approval_rules_versions"),),
 )
-ROLL_BACK = _operation(
+ROLL_BACK = _administer(
     name="approvals.roll_back",
     summary="Put the rules of an earlier version in force again, as a new version.",
     input=PolicyRollBack,
     output=PolicyVersion,
-    access=requires(TENANT),
-    effect=Effect.WRITE,
     http=(Http(route="POST /v1/_approvals/policy/roll_back", id="restore_approval_rules", example={"version": 2}),),
 )
-TEST = _operation(
+TEST = _read(
     name="approvals.test",
     summary="Show what rules would have said about the calls of a recorded run.",
     input=PolicyTest,
     output=PolicyTested,
-    access=requires(RUNS_READ),
-    effect=Effect.READ,
     http=(
         Http(
             route="POST /v1/_approvals/policy/test/{run_id}",

@@ -4,7 +4,7 @@ Before: decide.py has an event, or a checkpoint a state. After: services/runtime
 """
 
 from loomlog.schemas.generated.approvals_events import PolicySet
-from loomlog.schemas.records import Value
+from loomlog.schemas.records import Value, copy_as
 
 
 class TenantPolicy(Value, frozen=True, kw_only=True):
@@ -19,4 +19,4 @@ class TenantPolicy(Value, frozen=True, kw_only=True):
 
 def evolve(policy: TenantPolicy, event: PolicySet, at_ms: int) -> TenantPolicy:
     """Return the rules after an event."""
-    return TenantPolicy(version=event.version, text=event.text, sha256=event.sha256, by=event.by, at_ms=event.at_ms)
+    return copy_as(TenantPolicy, event)

@@ -28,6 +28,7 @@ from loomlog.schemas.generated.budget_events import (
     LimitSet,
 )
 from loomlog.schemas.generated.entity_events import CommandRefused
+from loomlog.schemas.records import copy_as
 from loomlog.services.core.calendar_month import month_of
 from loomlog.services.core.families import At, TimerFired
 from loomlog.services.core.spending_limits import AMOUNT_MAX, ID_MAX, account_error
@@ -107,11 +108,7 @@ def _decide_command(books: BudgetState, command: Command, at: At) -> list[Event 
             key = account_key(command.scope, command.tenant, command.scope_id)
             if key not in books.limits:
                 return []
-            return [
-                LimitRemoved(
-                    tenant=command.tenant, scope=command.scope, scope_id=command.scope_id, by=command.envelope.subject
-                )
-            ]
+            return [copy_as(LimitRemoved, command, by=command.envelope.subject)]
         case ReserveBudget():
             return [*_reserve(books, command, at.at_ms)]
         case SettleBudget():
@@ -128,20 +125,7 @@ def _set(books: BudgetState, command: SetLimit) -> Event | CommandRefused:
     if key not in books.limits and len(books.limits) >= limits.LIMITS_MAX:
         message = f"{limits.LIMITS_MAX} accounts have limits, which is the most there can be; remove one first"
         return _refuse(message, "too_many_limits")
-    return LimitSet(
-        tenant=command.tenant,
-        scope=command.scope,
-        scope_id=command.scope_id,
-        soft_tokens=command.soft_tokens,
-        hard_tokens=command.hard_tokens,
-        soft_micros=command.soft_micros,
-        hard_micros=command.hard_micros,
-        strict=command.strict,
-        currency=command.currency,
-        used_tokens=command.used_tokens,
-        used_micros=command.used_micros,
-        by=command.envelope.subject,
-    )
+    return copy_as(LimitSet, command, by=command.envelope.subject)
 
 
 def _amounts_error(command: SetLimit) -> str:
@@ -170,20 +154,7 @@ def _reserve(books: BudgetState, command: ReserveBudget, at_ms: int) -> list[Eve
         refused = find_exceeded_limit(books, tenant, user, command.tokens, command.micros)
         code = "over_limit" if refused is not None else ""
     if refused is not None:
-        return [
-            BudgetRefused(
-                id=command.id,
-                tenant=tenant,
-                code=code,
-                scope=refused.scope,
-                scope_id=refused.scope_id,
-                unit=refused.unit,
-                used=refused.used,
-                reserved=refused.reserved,
-                limit=refused.limit,
-                may_fit=refused.may_fit,
-            )
-        ]
+        return [copy_as(BudgetRefused, refused, id=command.id, tenant=tenant, code=code)]
     if code:
         return [BudgetRefused(id=command.id, tenant=tenant, code=code, may_fit=code == "too_many_open")]
     accounts = limited(books, tenant, user)

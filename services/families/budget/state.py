@@ -33,7 +33,7 @@ from loomlog.schemas.generated.budget_events import (
     LimitRemoved,
     LimitSet,
 )
-from loomlog.schemas.records import Value, replace
+from loomlog.schemas.records import Value, copy_as, replace
 from loomlog.services.core.spending_limits import OPERATOR, TENANT, USER
 from loomlog.services.families.budget.limits import REMEMBERED_MAX
 
@@ -41,10 +41,6 @@ VERSION = 1
 """Version of the fold."""
 ACTUAL, LOST, EXPIRED, CORRECTED, UNRESERVED = "actual", "lost", "expired", "corrected", "unreserved"
 """Kinds of BudgetSettled."""
-
-
-class IllegalBudgetEvent(Exception):
-    """An event cannot follow: a bug of the fold or a damaged log."""
 
 
 class Limit(Value, frozen=True, kw_only=True, array_like=True, tag=False):
@@ -167,7 +163,7 @@ def limited(books: BudgetState, tenant: str, user_id: str) -> tuple[str, ...]:
 
 
 def evolve(books: BudgetState, event: Event, at_ms: int) -> BudgetState:
-    """Return the state after an event decided at `at_ms`. Raises IllegalBudgetEvent when it cannot follow."""
+    """Return the state after an event decided at `at_ms`. Raises ValueError when it cannot follow."""
     match event:
         case BudgetMonthBegan(month=month):
             return replace(books, month=month, accounts=dict.fromkeys(books.accounts, EMPTY))
@@ -189,19 +185,7 @@ def evolve(books: BudgetState, event: Event, at_ms: int) -> BudgetState:
 
 def _limit_set(books: BudgetState, event: LimitSet, at_ms: int) -> BudgetState:
     key = account_key(event.scope, event.tenant, event.scope_id)
-    limit = Limit(
-        scope=event.scope,
-        tenant=event.tenant,
-        scope_id=event.scope_id,
-        soft_tokens=event.soft_tokens,
-        hard_tokens=event.hard_tokens,
-        soft_micros=event.soft_micros,
-        hard_micros=event.hard_micros,
-        strict=event.strict,
-        currency=event.currency,
-        by=event.by,
-        at_ms=at_ms,
-    )
+    limit = copy_as(Limit, event, at_ms=at_ms)
     known = books.accounts.get(key)
     limits = {**books.limits, key: limit}
     if known is not None:
@@ -254,27 +238,19 @@ def _map_reservations(
 
 def _reserved(books: BudgetState, event: BudgetReserved) -> BudgetState:
     if books.reservation(event.id) is not None:
-        raise IllegalBudgetEvent(f"{event.id} is reserved twice")
-    held = Reservation(
-        tenant=event.tenant,
-        user_id=event.user_id,
-        accounts=event.accounts,
-        month=books.month,
-        tokens=event.tokens,
-        micros=event.micros,
-        multiple=reserved_multiple(books, event.accounts),
-    )
+        raise ValueError(f"{event.id} is reserved twice")
+    held = copy_as(Reservation, event, month=books.month, multiple=reserved_multiple(books, event.accounts))
     minute = minute_key(event.expires_at_ms)
     opened = {**books.open, minute: {**books.open.get(minute, {}), event.id: held}}
     return replace(_move_reserved(books, held, 1), open=opened)
 
 
 def _settled(books: BudgetState, event: BudgetSettled) -> BudgetState:
-    usage = ProvisionalUsage(accounts=event.accounts, month=event.month, tokens=event.tokens, micros=event.micros)
+    usage = copy_as(ProvisionalUsage, event)
     if event.kind == CORRECTED:
         before = books.provisional(event.id)
         if before is None:
-            raise IllegalBudgetEvent(f"{event.id} is corrected and did not count as lost")
+            raise ValueError(f"{event.id} is corrected and did not count as lost")
         books = _add_usage(books, before, -1)
     elif event.kind != UNRESERVED:
         held = books.reservation(event.id)
@@ -309,7 +285,7 @@ def _close(books: BudgetState, call_id: str, event: object) -> BudgetState:
     """Return the budgets without the reservation of a call."""
     minute = next((minute for minute, calls in books.open.items() if call_id in calls), None)
     if minute is None:
-        raise IllegalBudgetEvent(f"{type(event).__name__} of {call_id}, which is not reserved")
+        raise ValueError(f"{type(event).__name__} of {call_id}, which is not reserved")
     held = books.open[minute][call_id]
     left = _without(books.open[minute], call_id)
     opened = {**books.open, minute: left} if left else _without(books.open, minute)

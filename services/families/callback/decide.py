@@ -19,6 +19,7 @@ from loomlog.schemas.generated.callback_events import (
 )
 from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.ids import ID_PATTERN
+from loomlog.schemas.records import copy_as
 from loomlog.services.core.families import At, TimerFired
 from loomlog.services.families.callback import limits
 from loomlog.services.families.callback.state import NEW, WAITING, Callback, CallbackEvent
@@ -53,14 +54,8 @@ def _request(callback: Callback, command: RequestCallback, at: At) -> Sequence[C
     if callback.status != NEW:
         return []  # asked for once more, after the first request is forgotten
     return [
-        CallbackRequested(
-            run_id=command.run_id,
-            hook=command.hook,
-            url=command.url,
-            body=command.body,
-            secret_env=command.secret_env,
-            give_up_at_ms=at.at_ms + limits.GIVE_UP_MS,
-            lost_at_ms=at.at_ms + limits.LOST_MS,
+        copy_as(
+            CallbackRequested, command, give_up_at_ms=at.at_ms + limits.GIVE_UP_MS, lost_at_ms=at.at_ms + limits.LOST_MS
         )
     ]
 

@@ -16,7 +16,7 @@ from loomlog.schemas.generated.callback_events import (
     CallbackRequested,
     CallbackStarted,
 )
-from loomlog.schemas.records import Value, replace
+from loomlog.schemas.records import Value, copy_as, replace
 
 FAMILY_NAME = "callback"
 VERSION = 1
@@ -76,18 +76,7 @@ def evolve(callback: Callback, event: CallbackEvent, at_ms: int) -> Callback:
     """Return the callback after an event."""
     match event:
         case CallbackRequested():
-            return Callback(
-                run_id=event.run_id,
-                hook=event.hook,
-                status=POSTING,
-                url=event.url,
-                secret_env=event.secret_env,
-                body=event.body,
-                attempt=1,
-                due_ms=event.lost_at_ms,
-                give_up_at_ms=event.give_up_at_ms,
-                requested_at_ms=at_ms,
-            )
+            return copy_as(Callback, event, status=POSTING, attempt=1, due_ms=event.lost_at_ms, requested_at_ms=at_ms)
         case CallbackStarted():
             return replace(callback, status=POSTING, attempt=event.attempt, due_ms=event.lost_at_ms)
         case CallbackAttempted():

@@ -413,6 +413,8 @@ _operation = partial(
     invalid_code="invalid_request",
     field_codes={"scope": "channel_scope_invalid", "scope_id": "channel_scope_invalid", "limit": "bad_request"},
 )
+_read = partial(_operation, access=requires(CHANNEL_READ), effect=Effect.READ)
+_administer = partial(_operation, access=requires(TENANT), effect=Effect.WRITE)
 _http = partial(Http, names=NAME, codes={"bad_request": "invalid_body"})
 
 
@@ -449,23 +451,19 @@ _ACK_ROUTE = _http(
     body_name="ChannelAck",
     example={"cursor": "cur_0"},
 )
-LIST = _operation(
+LIST = _read(
     name="channel.list",
     summary="List the channels by name, with what their queues hold.",
     input=NoInput,
     output=Channels,
-    access=requires(CHANNEL_READ),
-    effect=Effect.READ,
     http=(_http(route=f"GET {CHANNELS}", id="list_channels"),),
     mcp=(McpTool(tool="list_channels"), McpTool(tool="context", op="channels")),
 )
-CREATE = _operation(
+CREATE = _administer(
     name="channel.create",
     summary="Declare a channel.",
     input=ChannelCreate,
     output=Channel,
-    access=requires(TENANT),
-    effect=Effect.WRITE,
     http=(
         _http(
             route=f"POST {CHANNELS}",
@@ -554,13 +552,11 @@ SUBSCRIBE = _operation(
     tool=ToolOperation(tool=TOOL.name, op="subscribe", without=OF_OPERATORS),
     mcp=(McpTool(tool="subscribe_channel", without=("user_id",)),),
 )
-PEEK = _operation(
+PEEK = _read(
     name="channel.peek",
     summary="Look at messages; no cursor moves.",
     input=ChannelPeek,
     output=ChannelMessages,
-    access=requires(CHANNEL_READ),
-    effect=Effect.READ,
     http=(
         _PEEK_ROUTE,
         _of_user(
@@ -574,22 +570,18 @@ PEEK = _operation(
     tool=ToolOperation(tool=TOOL.name, op="peek", without=(*OF_OPERATORS, "order"), answer=to_agent_messages),
     mcp=(McpTool(tool="peek_channel", without=("user_id",)),),
 )
-LIST_QUEUES = _operation(
+LIST_QUEUES = _read(
     name="channel.queues",
     summary="List the queues of a channel, one for each user or agent, with what they hold.",
     input=ChannelListQueues,
     output=ChannelQueues,
-    access=requires(CHANNEL_READ),
-    effect=Effect.READ,
     http=(_http(route=f"GET {CHANNEL}/queues", id="list_channel_queues"),),
 )
-LIST_READERS = _operation(
+LIST_READERS = _read(
     name="channel.readers",
     summary="List the cursors of a queue, how far each is behind, and what is leased to it.",
     input=ChannelListReaders,
     output=ChannelReaders,
-    access=requires(CHANNEL_READ),
-    effect=Effect.READ,
     http=(_http(route=f"GET {CHANNEL}/readers", id="list_channel_readers"),),
 )
 ACK = _operation(
@@ -612,22 +604,18 @@ ACK = _operation(
     tool=ToolOperation(tool=TOOL.name, op="ack", without=OF_OPERATORS),
     mcp=(McpTool(tool="ack_channel", without=("user_id",)),),
 )
-LIST_GRANTS = _operation(
+LIST_GRANTS = _read(
     name="channel.grants",
     summary="Tell which channels the agent may use.",
     input=NoInput,
     output=ChannelGrants,
-    access=requires(CHANNEL_READ),
-    effect=Effect.READ,
     tool=ToolOperation(tool=TOOL.name, op="list_channels"),
 )
-PURGE = _operation(
+PURGE = _administer(
     name="channel.purge",
     summary="Remove the messages of all queues of a channel; cursors stay.",
     input=ChannelNamed,
     output=ChannelPurged,
-    access=requires(TENANT),
-    effect=Effect.WRITE,
     http=(_http(route=f"POST {CHANNEL}/purge", id="purge_channel"),),
     mcp=(McpTool(tool="channeldef", op="purge", names={"channel": "name"}),),
 )
@@ -641,33 +629,27 @@ PUBLISH_SYSTEM = _operation(
     is_act=False,  # a message, as those of members
     http=(replace(_PUBLISH_ROUTE, route=f"POST {CHANNEL}", id="publish_system_message"),),
 )
-UPDATE = _operation(
+UPDATE = _administer(
     name="channel.update",
     summary="Change a channel that was declared at run time.",
     input=ChannelUpdate,
     output=Channel,
-    access=requires(TENANT),
-    effect=Effect.WRITE,
     http=(_http(route=f"PATCH {CHANNEL}", id="update_channel", example={"description": "Findings to be reviewed"}),),
     mcp=(McpTool(tool="channeldef", op="update", names={"channel": "name"}),),
 )
-DELETE = _operation(
+DELETE = _administer(
     name="channel.delete",
     summary="Delete the declaration of a channel; its messages stay until they expire.",
     input=ChannelNamed,
     output=NoOutput,
-    access=requires(TENANT),
-    effect=Effect.WRITE,
     http=(_http(route=f"DELETE {CHANNEL}", id="delete_channel", status=204),),
     mcp=(McpTool(tool="channeldef", op="delete", names={"channel": "name"}),),
 )
-LIST_AGENT_CURSORS = _operation(
+LIST_AGENT_CURSORS = _read(
     name="channel.agent_cursors",
     summary="List the cursors of an agent in channels of the scope agent.",
     input=AgentListCursors,
     output=AgentCursors,
-    access=requires(CHANNEL_READ),
-    effect=Effect.READ,
     http=(
         _http(
             route="GET /v1/agents/{agent_name:path}/channels", id="list_agent_cursors", names={"agent": "agent_name"}

@@ -21,10 +21,6 @@ CURSOR = re.compile(r"cur_([0-9a-f]{16})_msg_([0-9a-f]{16})([0-9a-f]{8})\Z")
 SHOWN_CHARACTERS = 80
 
 
-class InvalidCursor(ValueError):
-    """The text is no cursor, or one of another queue; the message has the text."""
-
-
 class Cursor(NamedTuple):
     """The place behind a message, as the text of a cursor has it."""
 
@@ -56,16 +52,16 @@ def published_ns(message: str) -> int:
 
 
 def parse_cursor(text: str, queue_key: str) -> Cursor:
-    """Return the parts of a cursor of that queue. Raises InvalidCursor."""
+    """Return the parts of a cursor of that queue. Raises ValueError."""
     if text == OLDEST:
         return Cursor(0, 0)
     match = CURSOR.match(text)
     shown = text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
     if match is None:
-        raise InvalidCursor(f"{shown!r} is no cursor: expected {OLDEST}, or one that subscribe or peek has returned")
+        raise ValueError(f"{shown!r} is no cursor: expected {OLDEST}, or one that subscribe or peek has returned")
     published_ns = int(match[2], 16)
     if _hash(queue_key, published_ns) != match[3]:
-        raise InvalidCursor(f"{shown!r} is a cursor of another queue: a cursor is of one channel in one scope")
+        raise ValueError(f"{shown!r} is a cursor of another queue: a cursor is of one channel in one scope")
     return Cursor(int(match[1], 16), published_ns)
 
 

@@ -38,11 +38,13 @@ from loomlog.schemas.generated.entity_events import CommandHadNoEffect, CommandR
 from loomlog.schemas.generated.run_commands import ReportWait
 from loomlog.schemas.generated.values import CallRef, QueueRef, SurfacedMessage
 from loomlog.schemas.ids import ID_PATTERN, hashed_token
+from loomlog.schemas.records import copy_as
 from loomlog.services.core.families import FROM_OUTBOX, At, Send, TimerFired
+from loomlog.services.core.refusals import Refused
 from loomlog.services.families.channel import entries as entry_map
 from loomlog.services.families.channel import limits
 from loomlog.services.families.channel.caller import AGENT, GLOBAL, SCOPES, SHARED_TENANT, USER
-from loomlog.services.families.channel.cursor import NS_PER_MS, InvalidCursor, message_id, next_ns
+from loomlog.services.families.channel.cursor import NS_PER_MS, message_id, next_ns
 from loomlog.services.families.channel.entries import Lease, Wait, Watch, call_of
 from loomlog.services.families.channel.sorted_chunks import elements
 from loomlog.services.families.channel.state import DELAYED_BYTES, READER_BYTES, ChannelEvent, QueueState, evolve
@@ -55,11 +57,6 @@ PLAIN_ID = re.compile(r"[ !#-\[\]-~]{1,200}\Z")
 """What takes as many bytes in a state as it has characters."""
 CIPHERTEXT = "lenc1"
 SHOWN_CHARACTERS = 80
-
-
-class _Refused(Exception):
-    def __init__(self, code: str, message: str) -> None:
-        self.event = CommandRefused(code=code, message=message)
 
 
 class _Draft:
@@ -107,8 +104,8 @@ def decide(state: QueueState, command: ChannelCommand | TimerFired, at: At) -> D
                 _purge(draft, command)
             case _:
                 assert_never(command)
-    except _Refused as refused:
-        return [refused.event]
+    except Refused as refused:
+        return [CommandRefused(code=refused.code, message=refused.message)]
     return draft.events
 
 
@@ -152,28 +149,24 @@ def _publish(draft: _Draft, command: PublishMessage) -> None:
         visible_ns = next_ns(at_ms, position, state.last_visible_ns)
     dropped = _overflow(state, command.max_messages, at_ms)
     draft.add(
-        MessagePublished(
-            channel=command.channel,
-            scope=command.scope,
-            scope_id=command.scope_id,
+        copy_as(
+            MessagePublished,
+            command,
             message_id=message_id(state.key, published_ns),
             number=number,
             position=position,
             visible_ns=visible_ns,
             published_ns=published_ns,
             expires_at_ms=expires_at_ms,
-            value=command.value,
             value_bytes=size,
             dropped=dropped,
-            publisher=command.publisher,
         )
     )
     if dropped:
         draft.add(
-            MessagesDropped(
-                channel=command.channel,
-                scope=command.scope,
-                scope_id=command.scope_id,
+            copy_as(
+                MessagesDropped,
+                command,
                 first_position=state.oldest_position(at_ms) + dropped,
                 count=dropped,
                 reason="max_messages",
@@ -210,7 +203,7 @@ def _check_value(command: PublishMessage) -> int:
     elif not _is_json(command.value):
         raise _invalid("value: expected JSON text")
     if not 0 < size <= most or len(command.value) > limits.VALUE_BYTES_MAX * 3 // 2:
-        raise _Refused("payload_too_large", f"value: it has {size} bytes, at most {most} are kept")
+        raise Refused("payload_too_large", f"value: it has {size} bytes, at most {most} are kept")
     return size
 
 
@@ -266,14 +259,8 @@ def _wake(draft: _Draft, queue: QueueRef | ChannelCommand) -> None:
 def _report(
     queue: QueueRef | ChannelCommand, wait_id: str, watch: Watch, count: int, *, is_expired: bool = False
 ) -> WatchReported:
-    return WatchReported(
-        channel=queue.channel,
-        scope=queue.scope,
-        scope_id=queue.scope_id,
-        wait_id=wait_id,
-        call=_call_ref(watch),
-        count=count,
-        is_expired=is_expired,
+    return copy_as(
+        WatchReported, queue, wait_id=wait_id, call=copy_as(CallRef, watch), count=count, is_expired=is_expired
     )
 
 
@@ -295,15 +282,14 @@ def _serve(draft: _Draft, queue: QueueRef | ChannelCommand, name: str) -> None:
         if not positions:
             return
         draft.add(
-            MessagesLeased(
-                channel=queue.channel,
-                scope=queue.scope,
-                scope_id=queue.scope_id,
+            copy_as(
+                MessagesLeased,
+                queue,
                 lease_id=wait_id,
                 reader=name,
                 positions=tuple(positions),
                 attempts=state.attempts(name, positions),
-                call=_call_ref(wait),
+                call=copy_as(CallRef, wait),
                 is_wait_over=True,
                 until_ms=draft.at_ms + limits.REMIND_MS,
             )
@@ -345,15 +331,12 @@ def _read(draft: _Draft, command: ReadQueue, at: At) -> None:
     if positions and room:
         expires_ms = limits.REQUEST_LEASE_MS if command.call is None else limits.REMIND_MS
         draft.add(
-            MessagesLeased(
-                channel=command.channel,
-                scope=command.scope,
-                scope_id=command.scope_id,
+            copy_as(
+                MessagesLeased,
+                command,
                 lease_id=lease_id,
-                reader=command.reader,
                 positions=tuple(positions),
                 attempts=state.attempts(command.reader, positions),
-                call=command.call,
                 until_ms=at.at_ms + expires_ms,
             )
         )
@@ -367,18 +350,7 @@ def _wait(draft: _Draft, command: ReadQueue, call: CallRef, wait_id: str, after:
     _check_waiting(state, size)
     if after > state.reader(command.reader).committed:
         draft.add(_moved(command, command.reader, command.after, after))
-    draft.add(
-        ReaderWaiting(
-            channel=command.channel,
-            scope=command.scope,
-            scope_id=command.scope_id,
-            wait_id=wait_id,
-            reader=command.reader,
-            max_messages=command.max_messages,
-            call=call,
-            until_ms=command.wait_until_ms,
-        )
-    )
+    draft.add(copy_as(ReaderWaiting, command, wait_id=wait_id, call=call, until_ms=command.wait_until_ms))
 
 
 def _watch(draft: _Draft, command: WatchQueue, at: At) -> None:
@@ -390,15 +362,12 @@ def _watch(draft: _Draft, command: WatchQueue, at: At) -> None:
     if command.until_ms > at.at_ms:
         _check_waiting(state, entry_map.WATCH_BYTES + len(wait_id) + len(command.call.run_id))
     draft.add(
-        QueueWatched(
-            channel=command.channel,
-            scope=command.scope,
-            scope_id=command.scope_id,
+        copy_as(
+            QueueWatched,
+            command,
             wait_id=wait_id,
-            call=command.call,
             after_position=position,
             count=_count_after(state, position, at.at_ms),
-            until_ms=command.until_ms,
         )
     )
 
@@ -409,7 +378,7 @@ def _acknowledge(draft: _Draft, command: AckCursor) -> None:
     _check_reader(state, command.reader)
     position, reader = _position(state, command.cursor), state.reader(command.reader)
     if position < reader.committed:
-        raise _Refused(
+        raise Refused(
             "channel_cursor_regression",
             f"{command.cursor!r} is before the cursor, which only moves forward: read on, or from {command.cursor!r} "
             "without ack",
@@ -419,20 +388,13 @@ def _acknowledge(draft: _Draft, command: AckCursor) -> None:
 
 
 def _moved(command: ReadQueue | AckCursor, reader: str, cursor: str, position: int) -> CursorMoved:
-    return CursorMoved(
-        channel=command.channel,
-        scope=command.scope,
-        scope_id=command.scope_id,
-        reader=reader,
-        cursor=cursor,
-        position=position,
-    )
+    return copy_as(CursorMoved, command, reader=reader, cursor=cursor, position=position)
 
 
 def _position(state: QueueState, cursor: str) -> int:
     try:
         return state.position_of_cursor(cursor)
-    except InvalidCursor as error:
+    except ValueError as error:
         raise _invalid(f"cursor: {error}") from error
 
 
@@ -462,17 +424,7 @@ def _end(draft: _Draft, queue: QueueRef | ChannelCommand, lease_id: str, taken: 
     else:
         taken = 0
     was_full = _lease_room(state, lease_id, "", reader) < limits.READ_MAX
-    draft.add(
-        LeaseSettled(
-            channel=queue.channel,
-            scope=queue.scope,
-            scope_id=queue.scope_id,
-            lease_id=lease_id,
-            reader=reader,
-            taken=taken,
-            returned=returned,
-        )
-    )
+    draft.add(copy_as(LeaseSettled, queue, lease_id=lease_id, reader=reader, taken=taken, returned=returned))
     if not state.waits:
         return
     for name in list(elements(draft.state.waiting_readers)) if was_full else [reader]:
@@ -492,7 +444,7 @@ def _settle_due(draft: _Draft) -> None:
         entry = draft.state.entry(wait_id)
         if isinstance(entry, Wait):
             names = {"channel": queue.channel, "scope": queue.scope, "scope_id": queue.scope_id}
-            draft.add(WaitExpired(**names, wait_id=wait_id, call=_call_ref(entry)))
+            draft.add(WaitExpired(**names, wait_id=wait_id, call=copy_as(CallRef, entry)))
         elif isinstance(entry, Watch):
             count = _count_after(draft.state, entry.after_position, at_ms)
             draft.add(_report(queue, wait_id, entry, count, is_expired=True))
@@ -505,10 +457,9 @@ def _remind(draft: _Draft, queue: QueueRef, lease_id: str, lease: Lease) -> None
         _end(draft, queue, lease_id, 0)
         return
     draft.add(
-        LeaseReminded(
-            channel=queue.channel,
-            scope=queue.scope,
-            scope_id=queue.scope_id,
+        copy_as(
+            LeaseReminded,
+            queue,
             lease_id=lease_id,
             call=call,
             positions=tuple(entry_map.positions_of(lease.positions)),
@@ -523,15 +474,7 @@ def _purge(draft: _Draft, command: PurgeQueue) -> None:
     state = draft.state
     count = state.message_count(draft.at_ms) + state.delayed_count
     if count:
-        draft.add(
-            QueuePurged(
-                channel=command.channel,
-                scope=command.scope,
-                scope_id=command.scope_id,
-                count=count,
-                first_position=state.last_position + 1,
-            )
-        )
+        draft.add(copy_as(QueuePurged, command, count=count, first_position=state.last_position + 1))
 
 
 # --- checks ----------------------------------------------------------------------------------------------------------
@@ -600,20 +543,16 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _invalid(message: str) -> _Refused:
-    return _Refused("invalid_request", message)
+def _invalid(message: str) -> Refused:
+    return Refused("invalid_request", message)
 
 
-def _scope_invalid(message: str) -> _Refused:
-    return _Refused("channel_scope_invalid", message)
+def _scope_invalid(message: str) -> Refused:
+    return Refused("channel_scope_invalid", message)
 
 
-def _full(message: str) -> _Refused:
-    return _Refused("rate_limited", message)
-
-
-def _call_ref(entry: Wait | Watch) -> CallRef:
-    return CallRef(run_id=entry.run_id, turn=entry.turn, index=entry.index)
+def _full(message: str) -> Refused:
+    return Refused("rate_limited", message)
 
 
 # --- what runs are told ----------------------------------------------------------------------------------------------

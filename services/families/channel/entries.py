@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from loomlog.schemas.generated.values import CallRef
-from loomlog.schemas.records import Value
+from loomlog.schemas.records import Value, copy_as
 
 BUCKETS = 64
 Ranges = tuple[tuple[int, int], ...]
@@ -175,7 +175,7 @@ def entry_bytes(entry_id: str, entry: Entry) -> int:
 
 def call_of(entry: Entry) -> CallRef | None:
     """Return the call of an entry; None for a request."""
-    return CallRef(run_id=entry.run_id, turn=entry.turn, index=entry.index) if entry.run_id else None
+    return copy_as(CallRef, entry) if entry.run_id else None
 
 
 def ranges_of(positions: Sequence[int]) -> Ranges:

@@ -15,6 +15,7 @@ from typing import Any
 from msgspec import UNSET, structs
 
 from loomlog.schemas.generated.values import CallRef
+from loomlog.schemas.records import copy_as
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN
 from loomlog.services.core.operations import Answer, Call, Handlers, NoInput, NoOutput, OperationCaller
@@ -211,13 +212,8 @@ class ChannelHandlers:
         messages = await self._store.load(queue, sorted({one for one in readers.values() if one}))
         known = {message.position: message.cursor for message in messages}
         return [
-            api.ReaderRow(
-                channel=queue.channel,
-                scope=queue.scope,
-                scope_id=queue.scope_id,
-                reader=name,
-                cursor=known.get(position, ""),
-                behind=state.last_position - position,
+            copy_as(
+                api.ReaderRow, queue, reader=name, cursor=known.get(position, ""), behind=state.last_position - position
             )
             for name, position in sorted(readers.items())
         ]

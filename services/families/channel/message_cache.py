@@ -22,7 +22,7 @@ from loomlog.schemas.generated.channel_events import (
 )
 from loomlog.schemas.generated.values import SurfacedMessage
 from loomlog.schemas.reader import RawEvent
-from loomlog.schemas.records import Value, replace
+from loomlog.schemas.records import Value, copy_as, replace
 from loomlog.services.core.families import aggregate_id
 from loomlog.services.families.channel.caller import FAMILY_NAME, Queue
 
@@ -175,13 +175,11 @@ class MessageCache:
 
 
 def _message(event: MessagePublished, partition: int, offset: int) -> CachedMessage:
-    return CachedMessage(
+    return copy_as(
+        CachedMessage,
+        event,
         id=event.message_id,
-        value=event.value,
         value_bytes=event.value_bytes or len(event.value.encode()),
-        published_ns=event.published_ns,
-        visible_ns=event.visible_ns,
-        expires_at_ms=event.expires_at_ms,
         partition=partition,
         offset=offset,
     )

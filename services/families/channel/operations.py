@@ -40,7 +40,7 @@ from loomlog.schemas.generated.channel_events import (
 )
 from loomlog.schemas.generated.run_commands import ReportWait
 from loomlog.schemas.generated.values import ChannelUse, CommandEnvelope, LeaseRef
-from loomlog.schemas.records import Value, replace
+from loomlog.schemas.records import Value, copy_as, replace
 from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.core.times import format_ns
 from loomlog.services.families.channel import limits as bounds
@@ -144,11 +144,10 @@ class ChannelOperations:
     ) -> RunAnswer[Published]:
         text = value_text(asked.value, self.limits.value_bytes_max)
         size = len(text.encode())
-        command = PublishMessage(
+        command = copy_as(
+            PublishMessage,
+            queue,
             envelope=caller.envelope(queue),
-            channel=queue.channel,
-            scope=queue.scope,
-            scope_id=queue.scope_id,
             value=text,
             value_bytes=size,
             ttl_ms=ttl_ms(asked.ttl, declared.default_ttl_s),
@@ -159,11 +158,10 @@ class ChannelOperations:
         answer = await self.store.ask(command, queue)
         (event,) = (event for event in answer.events if isinstance(event, MessagePublished))
         dropped = event.dropped or sum(one.count for one in answer.events if isinstance(one, MessagesDropped))
-        use = ChannelUse(
+        use = copy_as(
+            ChannelUse,
+            queue,
             kind="publish",
-            channel=queue.channel,
-            scope=queue.scope,
-            scope_id=queue.scope_id,
             message_id=event.message_id,
             payload_bytes=event.value_bytes or size,
             dropped_oldest=dropped,
@@ -475,9 +473,7 @@ class ChannelOperations:
         return RunAnswer(value=ChannelPurged(name=name, purged=purged), positions=tuple(positions))
 
     async def _purge(self, queue: Queue, caller: ChannelCaller) -> Answer:
-        command = PurgeQueue(
-            envelope=caller.envelope(queue), channel=queue.channel, scope=queue.scope, scope_id=queue.scope_id
-        )
+        command = copy_as(PurgeQueue, queue, envelope=caller.envelope(queue))
         return await self.store.ask(command, queue)
 
     # --- common ------------------------------------------------------------------------------------------------------
@@ -513,13 +509,12 @@ class Awaited(Value, frozen=True, kw_only=True):
 
 def settle_command(queue: Queue, lease_id: str, taken: int, *, subject: str, at_ms: int) -> SettleLease:
     """Return the command that settles a lease; its id names the lease, so the first one counts."""
-    return SettleLease(
+    return copy_as(
+        SettleLease,
+        queue,
         envelope=CommandEnvelope(
             command_id=f"{lease_id}.settle", tenant=queue.tenant, subject=subject, issued_at_ms=at_ms
         ),
-        channel=queue.channel,
-        scope=queue.scope,
-        scope_id=queue.scope_id,
         lease_id=lease_id,
         taken=taken,
     )
@@ -552,11 +547,10 @@ def _leased(answer: Answer, command: ReadQueue) -> Mapping[int, int]:
 
 
 def _delivery(queue: Queue, message: Message) -> ChannelUse:
-    return ChannelUse(
+    return copy_as(
+        ChannelUse,
+        queue,
         kind="delivery",
-        channel=queue.channel,
-        scope=queue.scope,
-        scope_id=queue.scope_id,
         message_id=message.id,
         payload_bytes=message.bytes,
         cursor=message.cursor,

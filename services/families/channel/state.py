@@ -33,7 +33,7 @@ from loomlog.schemas.records import Value, replace
 from loomlog.services.families.channel import entries as entry_map
 from loomlog.services.families.channel import limits, spans
 from loomlog.services.families.channel.caller import Queue, queue_of_aggregate
-from loomlog.services.families.channel.cursor import NS_PER_MS, InvalidCursor, parse_cursor
+from loomlog.services.families.channel.cursor import NS_PER_MS, parse_cursor
 from loomlog.services.families.channel.entries import POSITION_BYTES, Bucket, Entry, Lease, Wait, Watch, entry_bytes
 from loomlog.services.families.channel.sorted_chunks import Chunks, insert, remove, without_first
 from loomlog.services.families.channel.spans import Spans
@@ -203,7 +203,7 @@ class QueueState(Value, frozen=True, kw_only=True, omit_defaults=True):
         return range(last, max(last - limit, self.oldest_position(at_ms) - 1), -1)
 
     def position_of_cursor(self, text: str) -> int:
-        """Return the position of a cursor; 0: before the oldest message. Raises InvalidCursor."""
+        """Return the position of a cursor; 0: before the oldest message. Raises ValueError."""
         cursor = parse_cursor(text, self.key)
         if not cursor.visible_ns:
             return 0
@@ -211,7 +211,7 @@ class QueueState(Value, frozen=True, kw_only=True, omit_defaults=True):
         if cursor.visible_ns <= self.last_visible_ns:
             position = spans.position_of(self.spans, self.first_position, self.last_visible_ns, cursor.visible_ns)
         if position < 1:
-            raise InvalidCursor(f"{text!r} is a cursor of no message of this queue")
+            raise ValueError(f"{text!r} is a cursor of no message of this queue")
         return position
 
 

@@ -32,7 +32,7 @@ from loomlog.services.families.channel.caller import (
     Queue,
     queue_of_aggregate,
 )
-from loomlog.services.families.channel.cursor import NS_PER_MS, InvalidCursor, cursor_text
+from loomlog.services.families.channel.cursor import NS_PER_MS, cursor_text
 from loomlog.services.families.channel.items import DELAYED_ITEM, MESSAGE_ITEM, row_id, row_prefix
 from loomlog.services.families.channel.message_cache import CachedMessage, MessageCache, full_id
 from loomlog.services.families.channel.state import QueueState, expiry_ms, initial
@@ -231,7 +231,7 @@ class ChannelStore:
         first = state.last_position + 1 if newest_first else state.reader("").committed if is_committed else 0
         try:
             place = state.position_of_cursor(after) if after else first
-        except InvalidCursor as error:
+        except ValueError as error:
             raise Refused("invalid_request", str(error)) from error
         messages, size = list[Message](), 0
         while numbers := next_positions(place, limit - len(messages), self._clock_ms()):

@@ -31,6 +31,7 @@ from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.generated.run_commands import StartRun
 from loomlog.schemas.generated.values import RunOptions
 from loomlog.schemas.ids import ID_PATTERN, hashed_token
+from loomlog.schemas.records import copy_as
 from loomlog.services.core.families import FROM_OUTBOX, At, Send, TimerFired, aggregate_id
 from loomlog.services.core.refusals import Refused
 from loomlog.services.core.system_agents import CONSOLIDATOR
@@ -139,12 +140,8 @@ def _advanced(target: Target, command: AdvanceTarget, at: At) -> Sequence[Target
         message = f"the watermark is past {command.session_id}, and only moves forward: read it with cursor_get"
         return [_refused("cursor_regression", message)]
     return [
-        TargetAdvanced(
-            scope=command.scope,
-            scope_id=command.scope_id,
-            owner=command.owner,
-            watermark_at_ms=command.completed_at_ms,
-            watermark_session_id=command.session_id,
+        copy_as(
+            TargetAdvanced, command, watermark_at_ms=command.completed_at_ms, watermark_session_id=command.session_id
         )
     ]
 
@@ -153,9 +150,7 @@ def _released(target: Target, command: ReleaseTarget) -> Sequence[TargetReleased
     """A lease that has expired and was taken by another run is not given back."""
     if not command.owner or target.owner != command.owner:
         return []
-    return [
-        TargetReleased(scope=command.scope, scope_id=command.scope_id, owner=command.owner, has_more=command.has_more)
-    ]
+    return [copy_as(TargetReleased, command)]
 
 
 def _banked(target: Target, command: BankPending) -> PendingBanked | CommandRefused:
@@ -176,17 +171,8 @@ def _banked(target: Target, command: BankPending) -> PendingBanked | CommandRefu
         )
         return _refused("memory_quota_exceeded", message)
     number = target.last_number + 1
-    return PendingBanked(
-        scope=command.scope,
-        scope_id=command.scope_id,
-        pending_id=pending_id(target, number),
-        number=number,
-        payload=command.payload,
-        payload_blob=command.payload_blob,
-        payload_bytes=command.payload_bytes,
-        origin=command.origin,
-        source=command.source,
-        pending=target.pending + 1,
+    return copy_as(
+        PendingBanked, command, pending_id=pending_id(target, number), number=number, pending=target.pending + 1
     )
 
 

@@ -29,6 +29,7 @@ from loomlog.schemas.generated.database_events import (
 )
 from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.generated.values import MemorySource
+from loomlog.schemas.records import copy_as
 from loomlog.services.core.families import At, TimerFired, name_problem
 from loomlog.services.families.database import limits
 from loomlog.services.families.database.state import (
@@ -122,22 +123,14 @@ def _recorded(command: ChangeDatabase) -> Sequence[DatabaseEvent | CommandRefuse
 
 
 def _event(command: ChangeDatabase, before: Head, after: Head) -> SqlChanged:
-    return SqlChanged(
-        scope=command.scope,
-        scope_id=command.scope_id,
-        root_run_id=command.root_run_id,
+    return copy_as(
+        SqlChanged,
+        command,
         revision=after.revision,
         previous_revision=before.revision,
         chain=after.chain,
         page_count=after.page_count,
-        pages=command.pages,
-        blobs=command.blobs,
         packed_bytes=max(0, command.packed_bytes),
-        statement=command.statement,
-        rows_affected=command.rows_affected,
-        last_insert_id=command.last_insert_id,
-        quota_bytes=command.quota_bytes,
-        source=command.source,
     )
 
 
@@ -184,17 +177,7 @@ def _begin(database: Database, command: BeginTransaction) -> Sequence[DatabaseEv
     if depth > depth_max:
         return _refused(REFUSED, f"{depth - 1} transactions are open inside of each other, at most {depth_max}")
     head = database.head if transaction is None else transaction.head
-    return [
-        SqlTransactionBegan(
-            scope=command.scope,
-            scope_id=command.scope_id,
-            root_run_id=command.root_run_id,
-            depth=depth,
-            revision=head.revision,
-            idle_ms=command.idle_ms,
-            source=command.source,
-        )
-    ]
+    return [copy_as(SqlTransactionBegan, command, depth=depth, revision=head.revision)]
 
 
 def _end(database: Database, command: EndTransaction) -> Sequence[DatabaseEvent | CommandRefused]:
@@ -292,16 +275,6 @@ def _copy(database: Database, command: PutCopy) -> Sequence[DatabaseEvent | Comm
     if command.revision == database.copy_revision:
         return []
     return [
-        SqlCopied(
-            scope=command.scope,
-            scope_id=command.scope_id,
-            revision=command.revision,
-            chain=command.chain,
-            copy_chain=command.copy_chain,
-            page_count=command.page_count,
-            pages=command.pages,
-            blobs=command.blobs,
-            packed_bytes=max(0, command.packed_bytes),
-        ),
+        copy_as(SqlCopied, command, packed_bytes=max(0, command.packed_bytes)),
         *_rows_removed((command.scope, command.scope_id), database.copy_revision, command.revision),
     ]

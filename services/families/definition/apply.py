@@ -24,7 +24,7 @@ from loomlog.schemas.generated.definition_events import (
     VersionStaged,
 )
 from loomlog.schemas.generated.entity_events import CommandRefused
-from loomlog.schemas.records import Value, replace
+from loomlog.schemas.records import Value, copy_as, replace
 from loomlog.services.core.families import FROM_OUTBOX, At, Send
 
 KIND = "apply"
@@ -71,30 +71,12 @@ def decide_batch(batch: Batch, command: BatchCommand, at: At) -> Sequence[BatchE
             return [CommandRefused(code="invalid_definition", message="a definition is named twice")]
         if refusal := _names_problem(lines):
             return [refusal]
-        return [
-            ApplyBegan(
-                kind=KIND,
-                name=batch.id,
-                changes=command.changes,
-                description=command.description,
-                created_by_agent_id=command.created_by_agent_id,
-                created_by_agent=command.created_by_agent,
-                created_by_run_id=command.created_by_run_id,
-                by=at.caller,
-            )
-        ]
+        return [copy_as(ApplyBegan, command, kind=KIND, name=batch.id, by=at.caller)]
     if batch.status != RUNNING or not 0 <= command.change < len(batch.changes):
         return []
     if batch.changes[command.change].is_answered:
         return []
-    answered = StageAnswered(
-        kind=KIND,
-        name=batch.id,
-        change=command.change,
-        def_id=command.def_id,
-        reason=command.reason,
-        message=command.message,
-    )
+    answered = copy_as(StageAnswered, command, kind=KIND, name=batch.id)
     after = evolve_batch(batch, answered)
     if not all(change.is_answered for change in after.changes):
         return [answered]
@@ -177,23 +159,13 @@ def _names_problem(lines: Sequence[tuple[str, str]]) -> CommandRefused | None:
 
 def _stage(event: ApplyBegan, number: int) -> StageVersion:
     change = event.changes[number]
-    return StageVersion(
+    return copy_as(
+        StageVersion,
+        change,
         envelope=FROM_OUTBOX,
-        kind=change.kind,
-        name=change.name,
         batch=event.name,
         change=number,
-        content=change.content,
-        content_blob=change.content_blob,
-        content_sha256=change.content_sha256,
-        tools=change.tools,
-        root_tools=change.root_tools,
-        parent_def_id=change.parent_def_id,
-        base_content=change.base_content,
-        base_blob=change.base_blob,
-        base_sha256=change.base_sha256,
         by=event.by,
-        expect_active=change.expect_active,
         description=event.description,
         created_by_agent_id=event.created_by_agent_id,
         created_by_agent=event.created_by_agent,

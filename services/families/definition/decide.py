@@ -36,8 +36,9 @@ from loomlog.schemas.generated.definition_events import (
 )
 from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.generated.values import BlobRef
-from loomlog.schemas.records import replace
+from loomlog.schemas.records import copy_as, replace
 from loomlog.services.core.families import At, TimerFired, name_problem
+from loomlog.services.core.refusals import Refused
 from loomlog.services.families.definition import limits
 from loomlog.services.families.definition.apply import Batch, BatchCommand, decide_batch
 from loomlog.services.families.definition.items import dimension_problem
@@ -75,11 +76,6 @@ WAITING = DefineVersion | ForkVersion | PromoteVersion | RollBack | RetireVersio
 Decision = Sequence[DefinitionEvent | CommandRefused]
 
 
-class _Refused(Exception):
-    def __init__(self, reason: str, message: str) -> None:
-        self.event = CommandRefused(code=reason, message=message)
-
-
 def decide(state: Line | Batch, command: DefinitionCommand | TimerFired, at: At) -> Decision:
     """Return the events that follow a command."""
     if isinstance(state, Batch):
@@ -88,10 +84,10 @@ def decide(state: Line | Batch, command: DefinitionCommand | TimerFired, at: At)
         return [NO_BATCH_COMMAND]
     try:
         if state.staged and isinstance(command, WAITING):
-            raise _Refused(CONFLICT, f"{state.name} waits for the batch {state.staged_by}: ask again")
+            raise Refused(CONFLICT, f"{state.name} waits for the batch {state.staged_by}: ask again")
         return _decide(state, command, at)
-    except _Refused as refused:
-        return [refused.event]
+    except Refused as refused:
+        return [CommandRefused(code=refused.code, message=refused.message)]
 
 
 def _decide(line: Line, command: LineCommand | TimerFired, at: At) -> Decision:
@@ -189,7 +185,7 @@ def _derived(line: Line, command: ForkVersion | StageVersion, at: At) -> list[De
 def _bootstrapped(line: Line, command: ForkVersion | StageVersion, at: At) -> tuple[int, list[DefVersionCreated]]:
     """Return the number of the version that has the content of the file, and its event if it is new."""
     if not command.base_content and command.base_blob is None:
-        raise _Refused("missing_field", "missing required field: parent_def_id")
+        raise Refused("missing_field", "missing required field: parent_def_id")
     _check_stored(command.base_content, command.base_blob, "base")
     digest = digest_of(command.base_content, command.base_blob)
     for version in reversed(line.versions):
@@ -216,20 +212,14 @@ def _bootstrapped(line: Line, command: ForkVersion | StageVersion, at: At) -> tu
 def _created(
     line: Line, command: DefineVersion | ForkVersion | StageVersion, number: int, at: At, *, parent: str, root: int
 ) -> DefVersionCreated:
-    return DefVersionCreated(
+    return copy_as(
+        DefVersionCreated,
+        command,
         kind=line.kind,
         name=line.name,
         version=number,
         def_id=line.id_of(number),
         parent_def_id=parent,
-        content=command.content,
-        content_blob=command.content_blob,
-        content_sha256=command.content_sha256,
-        description=command.description,
-        created_by_agent_id=command.created_by_agent_id,
-        created_by_agent=command.created_by_agent,
-        created_by_run_id=command.created_by_run_id,
-        tools=command.tools,
         root=root,
         expires_at_ms=0 if isinstance(command, StageVersion) else command.expires_at_ms,
         by=command.by if isinstance(command, StageVersion) else at.caller,
@@ -256,11 +246,11 @@ def _promotion(line: Line, created: DefVersionCreated, promote: bool, at: At) ->
 def _check(line: Line, command: DefineVersion | ForkVersion | StageVersion) -> None:
     """Check what a sender of its own may have left out."""
     if len(command.description.encode()) > limits.DESCRIPTION_BYTES_MAX:
-        raise _Refused("too_large", f"description: at most {limits.DESCRIPTION_BYTES_MAX} bytes")
+        raise Refused("too_large", f"description: at most {limits.DESCRIPTION_BYTES_MAX} bytes")
     _check_stored(command.content, command.content_blob, "content")
     for tools in (command.tools, None if isinstance(command, DefineVersion) else command.root_tools):
         if tools is not None and sum(map(len, tools)) > limits.TOOLS_CHARACTERS_MAX:
-            raise _Refused("too_large", f"tools: at most {limits.TOOLS_CHARACTERS_MAX} characters together")
+            raise Refused("too_large", f"tools: at most {limits.TOOLS_CHARACTERS_MAX} characters together")
     # Imported here, because the command line reads the declarations of families and checks no definition.
     from loomlog.connectors.definitions import KINDS, DefinitionProblem
     from loomlog.services.families.definition.channel_content import parse_channel
@@ -269,7 +259,7 @@ def _check(line: Line, command: DefineVersion | ForkVersion | StageVersion) -> N
 
     kind = KINDS.get(line.kind)
     if kind is None and line.kind not in UNVERSIONED:
-        raise _Refused("invalid_definition", f"kind is {line.kind[:60]!r}: expected {', '.join(sorted(KINDS))}")
+        raise Refused("invalid_definition", f"kind is {line.kind[:60]!r}: expected {', '.join(sorted(KINDS))}")
     try:
         if kind is None:
             content = parse_content(command.content)
@@ -282,7 +272,7 @@ def _check(line: Line, command: DefineVersion | ForkVersion | StageVersion) -> N
         if command.content:
             kind.check(kind.block_of(parse_content(command.content)))
     except DefinitionProblem as problem:
-        raise _Refused(problem.reason, problem.message) from problem
+        raise Refused(problem.reason, problem.message) from problem
 
 
 def _check_stored(content: str, blob: BlobRef | None, field: str) -> None:
@@ -290,14 +280,14 @@ def _check_stored(content: str, blob: BlobRef | None, field: str) -> None:
     from loomlog.connectors.crypto.content_encryption import has_tokens
 
     if not content and blob is None:
-        raise _Refused("missing_field", f"missing required field: {field}")
+        raise Refused("missing_field", f"missing required field: {field}")
     if blob is not None and not BLOB_NAME.match(blob.sha256):
-        raise _Refused("invalid_definition", f"{field}_blob: sha256 must be 64 lower-case hex digits")
+        raise Refused("invalid_definition", f"{field}_blob: sha256 must be 64 lower-case hex digits")
     if len(content.encode()) > limits.INLINE_BYTES_MAX:
         text = f"{field}: at most {limits.INLINE_BYTES_MAX} bytes; a longer one is stored as {field}_blob"
-        raise _Refused("too_large", text)
+        raise Refused("too_large", text)
     if has_tokens(content):  # it would be opened for the runs of the definition
-        raise _Refused("invalid_definition", f"{field}: holds encrypted text")
+        raise Refused("invalid_definition", f"{field}: holds encrypted text")
 
 
 def _check_ceiling(tools: tuple[str, ...] | None, ceiling: tuple[str, ...] | None, whose: str) -> None:
@@ -305,12 +295,12 @@ def _check_ceiling(tools: tuple[str, ...] | None, ceiling: tuple[str, ...] | Non
 
     wider = covers(ceiling, tools) if tools is not None and ceiling is not None else ()
     if wider:
-        raise _Refused("tools_widened", f"cannot widen {whose}: {', '.join(wider[:10])} is not among them")
+        raise Refused("tools_widened", f"cannot widen {whose}: {', '.join(wider[:10])} is not among them")
 
 
 def _next_number(line: Line) -> int:
     if len(line.versions) >= limits.VERSIONS_MAX:
-        raise _Refused("too_many", f"{line.name} has {limits.VERSIONS_MAX} versions, and none is ever removed")
+        raise Refused("too_many", f"{line.name} has {limits.VERSIONS_MAX} versions, and none is ever removed")
     return len(line.versions) + 1
 
 
@@ -318,7 +308,7 @@ def _expect_active(line: Line, expected: str | None) -> None:
     present = line.id_of(line.active)
     if expected is not None and expected != present:
         shown = present or "none"
-        raise _Refused(
+        raise Refused(
             CONFLICT, f"{line.name}: the active version is {shown}, and {expected[:80] or 'none'} was expected"
         )
 
@@ -326,12 +316,12 @@ def _expect_active(line: Line, expected: str | None) -> None:
 def _expect_content(line: Line, sha256: str) -> None:
     active = line.active_version
     if sha256 and (active is None or active.digest.hex() != sha256):
-        raise _Refused(CONFLICT, f"{line.name}: other content is active than was expected")
+        raise Refused(CONFLICT, f"{line.name}: other content is active than was expected")
 
 
 def _require_line(line: Line) -> None:
     if not line.versions or line.is_deleted:
-        raise _Refused("not_found", f"{line.kind} {line.name} not found")
+        raise Refused("not_found", f"{line.kind} {line.name} not found")
 
 
 def _number(line: Line, def_id: str) -> int:
@@ -339,9 +329,9 @@ def _number(line: Line, def_id: str) -> int:
     number = line.number_of(def_id)
     version = line.version(number)
     if version is None or line.is_deleted:
-        raise _Refused("not_found", f"version {def_id[:80]} of {line.name} not found")
+        raise Refused("not_found", f"version {def_id[:80]} of {line.name} not found")
     if version.is_retired:
-        raise _Refused("retired", f"version {def_id} is retired; restore it first")
+        raise Refused("retired", f"version {def_id} is retired; restore it first")
     return number
 
 
@@ -350,7 +340,7 @@ def _promoted(line: Line, number: int, command: PromoteVersion | RollBack, at: A
     assert version is not None
     content = "" if version.content or version.blob is not None else command.content
     if not version.content and version.blob is None and digest_of(content, None) != version.digest:
-        raise _Refused("content_needed", f"the command must carry the content of version {number} of {line.name}")
+        raise Refused("content_needed", f"the command must carry the content of version {number} of {line.name}")
     return DefPromoted(
         kind=line.kind,
         name=line.name,
@@ -376,7 +366,7 @@ def _rolled_back(line: Line, command: RollBack, at: At) -> DefPromoted:
     _expect_active(line, command.expect_active)
     target = rollback_target(line)
     if target is None:
-        raise _Refused("not_found", f"{line.name}: an earlier active version is not found")
+        raise Refused("not_found", f"{line.name}: an earlier active version is not found")
     return _promoted(line, target.number, command, at, undoes=line.id_of(line.active) or line.id_of(target.number))
 
 
@@ -384,7 +374,7 @@ def _retire(line: Line, command: RetireVersion, at: At) -> Decision:
     number = line.number_of(command.def_id)
     version = line.version(number)
     if version is None or line.is_deleted:
-        raise _Refused("not_found", f"version {command.def_id[:80]} of {line.name} not found")
+        raise Refused("not_found", f"version {command.def_id[:80]} of {line.name} not found")
     if version.is_retired == command.retired:
         return []
     if command.retired:
@@ -423,15 +413,15 @@ def _stage(line: Line, command: StageVersion, at: At) -> Decision:
     """Make a version that waits for its batch. A refusal is an event too, because the batch must be answered."""
     try:
         if line.staged:
-            raise _Refused(CONFLICT, f"it waits for the batch {line.staged_by}")
+            raise Refused(CONFLICT, f"it waits for the batch {line.staged_by}")
         _check(line, command)
         _expect_active(line, command.expect_active)
         active = line.active_version
         if active is not None and active.digest == digest_of(command.content, command.content_blob):
             return [_staged(line, command, def_id=line.id_of(active.number), version=active.number)]  # deduplicated
         versions = _derived(line, command, at)
-    except _Refused as refused:
-        return [_staged(line, command, reason=refused.event.code, message=refused.event.message)]
+    except Refused as refused:
+        return [_staged(line, command, reason=refused.code, message=refused.message)]
     created = versions[-1]
     # First, so that a process that has read the version knows what it waits for.
     return [_staged(line, command, def_id=created.def_id, version=created.version), *versions]
@@ -480,28 +470,19 @@ def _settle(line: Line, command: SettleStage, at: At) -> Decision:
 def _observe(line: Line, command: ObserveStatic, at: At) -> Decision:
     _check_stored(command.content, command.content_blob, "content")
     if len(command.observer) > limits.NAME_CHARACTERS_MAX:
-        raise _Refused("too_large", f"observer: at most {limits.NAME_CHARACTERS_MAX} characters")
+        raise Refused("too_large", f"observer: at most {limits.NAME_CHARACTERS_MAX} characters")
     digest = digest_of(command.content, command.content_blob)
     observed, at_ms = line.static.observed_by(command.observer) if line.static is not None else (b"", 0)
     if observed == digest and at.at_ms - at_ms < limits.OBSERVED_AGAIN_MS:
         return []
-    return [
-        StaticObserved(
-            kind=line.kind,
-            name=line.name,
-            content=command.content,
-            content_blob=command.content_blob,
-            content_sha256=command.content_sha256,
-            observer=command.observer,
-        )
-    ]
+    return [copy_as(StaticObserved, command, kind=line.kind, name=line.name)]
 
 
 def _judged(line: Line, command: SubmitJudgement, at: At) -> RunJudged:
     if not math.isfinite(command.score) or not all(map(math.isfinite, command.dimensions.values())):
-        raise _Refused("invalid_definition", "score and dimensions: expected finite numbers")
+        raise Refused("invalid_definition", "score and dimensions: expected finite numbers")
     if len(command.dimensions) > limits.DIMENSIONS_MAX:
-        raise _Refused("too_many", f"dimensions: at most {limits.DIMENSIONS_MAX}")
+        raise Refused("too_many", f"dimensions: at most {limits.DIMENSIONS_MAX}")
     _check_judgement(command)
     return RunJudged(
         kind=line.kind,
@@ -528,13 +509,13 @@ def _check_judgement(command: SubmitJudgement) -> None:
     texts = {"eval_id": command.eval_id, "run_id": command.run_id, "def_id": command.def_id}
     for name, text in {**texts, "emitter_role": command.emitter_role}.items():
         if problem := name_problem(text):
-            raise _Refused("invalid_definition", f"{name}: {problem}")
+            raise Refused("invalid_definition", f"{name}: {problem}")
     if len(command.eval_id.encode()) > limits.JUDGEMENT_ID_BYTES_MAX:
-        raise _Refused("too_large", f"eval_id: at most {limits.JUDGEMENT_ID_BYTES_MAX} bytes")
+        raise Refused("too_large", f"eval_id: at most {limits.JUDGEMENT_ID_BYTES_MAX} bytes")
     for name in command.dimensions:
         if problem := dimension_problem(name):
-            raise _Refused("bad_name", f"dimensions: the name {name[:80]!r} {problem}")
+            raise Refused("bad_name", f"dimensions: the name {name[:80]!r} {problem}")
     lengths = {"judgement": limits.JUDGEMENT_BYTES_MAX, "rationale": limits.RATIONALE_BYTES_MAX}
     for name, bytes_max in lengths.items():
         if len(getattr(command, name).encode()) > limits.CIPHERTEXT_GROWTH * bytes_max:
-            raise _Refused("too_large", f"{name}: at most {bytes_max} bytes")
+            raise Refused("too_large", f"{name}: at most {bytes_max} bytes")

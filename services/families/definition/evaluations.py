@@ -22,11 +22,12 @@ import orjson
 from msgspec import UNSET
 
 from loomlog.connectors.definitions import canonical_json
-from loomlog.projections.entity_items import ItemRow, ItemSums
+from loomlog.projections.entity_items import ItemRow
 from loomlog.projections.runs import RunRow
 from loomlog.projections.tables import InvalidPageToken
 from loomlog.schemas.generated.definition_commands import SubmitJudgement
 from loomlog.schemas.ids import ALPHABET
+from loomlog.schemas.records import copy_as
 from loomlog.services.core.definitions import def_id, static_def_id
 from loomlog.services.core.families import name_problem
 from loomlog.services.core.operations import Answer as Answered
@@ -265,11 +266,13 @@ class Evaluations:
             kind: await self._reads.sum_items_by_key(NAME, tenant, kind, "key_a", keys_b=ids, positions=positions)
             for kind in (DIMENSION_ITEM, ROLE_ITEM)
         }
-        by_key = {kind: {key: _sums(one) for key, one in group.items()} for kind, group in groups.items()}
+        by_key = {
+            kind: {key: copy_as(EvaluationSums, one) for key, one in group.items()} for kind, group in groups.items()
+        }
         return EvaluationAggregated(
             def_id=judged,
             count=sums.count,
-            score=_sums(sums),
+            score=copy_as(EvaluationSums, sums),
             dimensions=by_key[DIMENSION_ITEM] or UNSET,
             by_emitter_role=by_key[ROLE_ITEM] or UNSET,
             lineage_included=include_lineage,
@@ -337,12 +340,6 @@ def _parsed(judgement: str) -> Any:
         return orjson.loads(judgement)
     except orjson.JSONDecodeError:
         return judgement
-
-
-def _sums(sums: ItemSums) -> EvaluationSums:
-    return EvaluationSums(
-        mean=sums.mean, median=sums.median, min=sums.min, max=sums.max, latest=sums.latest, count=sums.count
-    )
 
 
 # --- fields ----------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from loomlog.schemas.generated.definition_events import (
     VersionStaged,
 )
 from loomlog.schemas.generated.values import BlobRef
-from loomlog.schemas.records import Value, replace
+from loomlog.schemas.records import Value, copy_as, replace
 from loomlog.services.core.definitions import def_id
 from loomlog.services.families.definition import limits
 from loomlog.services.families.definition.apply import KIND as BATCH_KIND
@@ -230,17 +230,14 @@ def evolve_line(line: Line, event: LineEvent, at_ms: int) -> Line:
 
 
 def _created(event: DefVersionCreated, at_ms: int) -> Version:
-    return Version(
+    return copy_as(
+        Version,
+        event,
         number=event.version,
         parent=event.parent_def_id,
-        root=event.root,
         digest=digest_of(event.content, event.content_blob),
         created_at_ms=at_ms,
-        created_by_agent_id=event.created_by_agent_id,
         tools=event.tools if event.root == event.version else None,
-        is_bootstrapped=event.is_bootstrapped,
-        expires_at_ms=event.expires_at_ms,
-        content=event.content,
         blob=event.content_blob,
     )
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.generated.erasure_commands import EraseRuns
 from loomlog.schemas.generated.erasure_events import RunsErased
-from loomlog.schemas.records import Value
+from loomlog.schemas.records import Value, copy_as
 from loomlog.services.core.families import (
     At,
     Audit,
@@ -39,16 +39,7 @@ def decide(erased: Erased, command: EraseRuns, at: At) -> Sequence[RunsErased | 
     """Return the event of an erasure; a repeated command is recognised by its id."""
     if len(command.run_ids) > RUNS_MAX:
         return [CommandRefused(code="bad_request", message=f"run_ids: expected at most {RUNS_MAX}")]
-    return [
-        RunsErased(
-            erasure_id=command.erasure_id,
-            subject=command.subject,
-            run_ids=command.run_ids,
-            in_clear=command.in_clear,
-            by=command.by,
-            reason=command.reason,
-        )
-    ]
+    return [copy_as(RunsErased, command)]
 
 
 def evolve(erased: Erased, event: RunsErased, at_ms: int) -> Erased:

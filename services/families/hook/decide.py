@@ -9,6 +9,7 @@ from typing import assert_never
 from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.generated.hook_commands import RegisterHook, RemoveHook
 from loomlog.schemas.generated.hook_events import HookRegistered, HookRemoved
+from loomlog.schemas.records import copy_as
 from loomlog.services.core.canonical import StateCodec
 from loomlog.services.core.families import At
 from loomlog.services.families.hook import limits
@@ -32,7 +33,7 @@ def decide(table: HookTable, command: HookCommand, at: At) -> Sequence[HookEvent
     """Return the events that follow a command."""
     match command:
         case RegisterHook():
-            event = _registered(command, at)
+            event = copy_as(HookRegistered, command, by=at.caller)
             wrong = _registration_error(command) or _bounds_error(table, hook_of(event, at.caller, at.at_ms))
             return [CommandRefused(code="invalid_registration", message=wrong)] if wrong else [event]
         case RemoveHook(hook_id=hook_id, of_tenant=tenant):
@@ -42,22 +43,6 @@ def decide(table: HookTable, command: HookCommand, at: At) -> Sequence[HookEvent
             return [HookRemoved(hook_id=hook_id, by=at.caller)]
         case _:
             assert_never(command)
-
-
-def _registered(command: RegisterHook, at: At) -> HookRegistered:
-    return HookRegistered(
-        hook_id=command.hook_id,
-        tenant=command.tenant,
-        owner=command.owner,
-        name=command.name,
-        phase=command.phase,
-        agents=command.agents,
-        tools=command.tools,
-        callback_url=command.callback_url,
-        fail_mode=command.fail_mode,
-        timeout_ms=command.timeout_ms,
-        by=at.caller,
-    )
 
 
 def _registration_error(command: RegisterHook) -> str:

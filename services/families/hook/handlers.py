@@ -13,6 +13,7 @@ from loomlog.connectors.tools.web_client import parse_web_url
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.generated.hook_commands import RegisterHook, RemoveHook
 from loomlog.schemas.ids import hashed_token
+from loomlog.schemas.records import copy_as
 from loomlog.services.core.operations import Answer, Call, Handlers, NoInput
 from loomlog.services.core.refusals import Refused
 from loomlog.services.core.run.limits import AGENT_NAME
@@ -91,16 +92,4 @@ def _check_names(asked: api.HookRegister) -> None:
 
 
 def _shown(hook: Hook) -> api.Hook:
-    return api.Hook(
-        id=hook.hook_id,
-        tenant_id=hook.tenant,
-        owner=hook.owner,
-        name=hook.name,
-        phase=hook.phase,
-        agents=hook.agents,
-        tools=hook.tools,
-        callback_url=hook.callback_url,
-        fail_mode=hook.fail_mode,
-        timeout_ms=hook.timeout_ms,
-        registered_at=format_rfc3339(hook.at_ms),
-    )
+    return copy_as(api.Hook, hook, id=hook.hook_id, tenant_id=hook.tenant, registered_at=format_rfc3339(hook.at_ms))

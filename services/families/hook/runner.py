@@ -28,7 +28,7 @@ from loomlog.connectors.http.signed_callbacks import callback_secrets, signature
 from loomlog.connectors.http.trace_context import trace_headers
 from loomlog.connectors.tools.hosts import EXACT_PREFIX, canonical_host
 from loomlog.schemas.generated.values import HookAct
-from loomlog.schemas.records import replace
+from loomlog.schemas.records import copy_as, replace
 from loomlog.services.families.hook.answers import (
     DENIED,
     REWROTE_INPUT,
@@ -219,7 +219,7 @@ def _parse_host_entry(host: str) -> str:
 
 
 def _hook_act(hook: Hook, act: str) -> HookAct:
-    return HookAct(hook_id=hook.hook_id, owner=hook.owner, name=hook.name, phase=hook.phase, act=act)
+    return copy_as(HookAct, hook, act=act)
 
 
 def _denied_call(result: PreHookResult, text: str, *, is_error: bool = True) -> PreHookResult:

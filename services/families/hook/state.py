@@ -15,7 +15,7 @@ from typing import assert_never
 
 from loomlog.schemas.client_names import all_names
 from loomlog.schemas.generated.hook_events import HookRegistered, HookRemoved
-from loomlog.schemas.records import Value
+from loomlog.schemas.records import Value, copy_as
 from loomlog.services.families.hook import limits
 
 PRE, POST = "pre", "post"
@@ -84,20 +84,7 @@ def evolve(table: HookTable, event: HookEvent, at_ms: int) -> HookTable:
 
 def hook_of(event: HookRegistered, by: str, at_ms: int) -> Hook:
     """Return the hook that a registration makes."""
-    return Hook(
-        hook_id=event.hook_id,
-        tenant=event.tenant,
-        owner=event.owner,
-        name=event.name,
-        phase=event.phase,
-        agents=event.agents,
-        tools=event.tools,
-        callback_url=event.callback_url,
-        fail_mode=event.fail_mode,
-        timeout_ms=event.timeout_ms,
-        by=by,
-        at_ms=at_ms,
-    )
+    return copy_as(Hook, event, by=by, at_ms=at_ms)
 
 
 def with_hook(table: HookTable, hook: Hook) -> HookTable:

@@ -17,6 +17,7 @@ from loomlog.connectors.storage.stored_credentials import CredentialKey, StoredC
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.generated.identity_commands import NoteCredential
 from loomlog.schemas.generated.identity_events import CredentialNoted
+from loomlog.schemas.records import copy_as
 from loomlog.services.core.operations import Answer, Call, Handlers, NoInput
 from loomlog.services.core.refusals import Refused
 from loomlog.services.core.times import parse_time_ms
@@ -216,12 +217,4 @@ def _require_value(value: str) -> None:
 
 
 def _noted(event: CredentialNoted, at_ms: int) -> Credential:
-    return Credential(
-        scope=event.scope,
-        scope_id=event.scope_id,
-        name=event.name,
-        version=event.version,
-        expires_at_ms=event.expires_at_ms,
-        created_at_ms=at_ms,
-        updated_at_ms=at_ms,
-    )
+    return copy_as(Credential, event, created_at_ms=at_ms, updated_at_ms=at_ms)

@@ -10,6 +10,7 @@ from loomlog.connectors.storage.stored_credentials import CredentialKey, StoredC
 from loomlog.schemas.generated.identity_commands import NoteCredential
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.ids import hashed_token
+from loomlog.schemas.records import copy_as
 from loomlog.services.families.identity.directory import Directory
 from loomlog.services.families.installation import InstallationCommands
 
@@ -37,7 +38,7 @@ class CredentialRemoval:
         """Remove a credential, up to a version; return the position of the event. Raises Refused and Unavailable, and
         ConnectorError once the event is there.
         """
-        command = NoteCredential(envelope=envelope, scope=key.scope, scope_id=key.scope_id, name=key.name, version=0)
+        command = copy_as(NoteCredential, key, envelope=envelope, version=0)
         answer = await self._commands.send(command, status_route=ROUTE)
         if self._store is not None:
             await self._store.rows.delete(key, below=version + 1)

@@ -17,7 +17,7 @@ from loomlog.connectors.errors import ConnectorError
 from loomlog.schemas.generated.identity_commands import NoteCredentialUses
 from loomlog.schemas.generated.values import CommandEnvelope, CredentialUse
 from loomlog.schemas.ids import fresh_token
-from loomlog.schemas.records import Value, replace
+from loomlog.schemas.records import Value, copy_as, replace
 from loomlog.services.families.identity.limits import USE_CHARACTERS_MAX, USES_MAX
 from loomlog.services.families.identity.state import shard_of_credential
 from loomlog.services.stream.entities.answers import CommandUnanswered, EntityCommands
@@ -71,10 +71,9 @@ class CredentialUses:
                 log.warning("more than %d uses of credentials wait to be noted: further ones are not", PENDING_MAX)
             self._is_full = True
             return
-        self._pending[key] = CredentialUse(
-            scope=key.scope,
-            scope_id=key.scope_id,
-            name=key.name,
+        self._pending[key] = copy_as(
+            CredentialUse,
+            key,
             version=version,
             purpose=key.purpose[:USE_CHARACTERS_MAX],
             agent=key.agent[:USE_CHARACTERS_MAX],

@@ -32,7 +32,7 @@ from loomlog.schemas.generated.identity_events import (
     UserRemoved,
 )
 from loomlog.schemas.generated.values import AccessToken, TenantQuota
-from loomlog.schemas.records import replace
+from loomlog.schemas.records import copy_as, replace
 from loomlog.services.core.access.scopes import ADMIN, SCOPES
 from loomlog.services.core.canonical import StateCodec
 from loomlog.services.core.families import At
@@ -252,13 +252,7 @@ def _register(state: Identity, command: RegisterUser, at: At) -> Decided:
         return problem
     if command.subject in state.users:
         return _refused("user_exists", f"the user {command.subject} is registered already: change it")
-    return UserRegistered(
-        subject=command.subject,
-        display_name=command.display_name,
-        access_mode=command.access_mode,
-        status=command.status,
-        by=at.caller,
-    )
+    return copy_as(UserRegistered, command, by=at.caller)
 
 
 def _change(state: Identity, command: ChangeUser, at: At) -> Sequence[Decided]:
@@ -325,17 +319,7 @@ def _note_credential(state: Identity, command: NoteCredential, at: At) -> Sequen
         return ()
     if before is not None and 0 < command.version <= before.version:
         return [_refused("revision_conflict", f"{command.name} has version {before.version} already: set it again")]
-    return [
-        CredentialNoted(
-            scope=command.scope,
-            scope_id=command.scope_id,
-            name=command.name,
-            version=command.version,
-            reference=command.reference,
-            expires_at_ms=command.expires_at_ms,
-            by=at.caller,
-        )
-    ]
+    return [copy_as(CredentialNoted, command, by=at.caller)]
 
 
 def _note_uses(state: Identity, command: NoteCredentialUses) -> Sequence[Decided]:

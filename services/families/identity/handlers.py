@@ -26,7 +26,7 @@ from loomlog.schemas.generated.identity_commands import (
 from loomlog.schemas.generated.identity_events import TokenMinted, TokenRotated
 from loomlog.schemas.generated.values import AccessToken, CommandEnvelope, TenantQuota
 from loomlog.schemas.ids import hashed_token
-from loomlog.schemas.records import replace
+from loomlog.schemas.records import copy_as, replace
 from loomlog.services.core.access.scopes import ADMIN, SCOPES
 from loomlog.services.core.operations import Answer, Call, Handlers, NoInput, NoOutput
 from loomlog.services.core.refusals import Refused
@@ -257,14 +257,12 @@ class IdentityHandlers:
             raise _exhausted(token.tenant, "tokens", most)
 
     def _row(self, token: Token) -> api.TokenRow:
-        return api.TokenRow(
-            def_id=token.def_id,
-            name=token.name,
+        return copy_as(
+            api.TokenRow,
+            token,
             tenant_id=token.tenant,
-            subject=token.subject,
             allowed_scopes=list(token.scopes),
             created_at=format_rfc3339(token.created_at_ms),
-            created_by=token.created_by,
             retired=bool(token.retired_at_ms),
             active=self._directory.is_in_force(token.def_id),
             token_suffix=token.suffix or UNSET,
@@ -295,15 +293,7 @@ class IdentityHandlers:
 
     async def change_user(self, call: Call[api.UserChange]) -> Answer[api.RegisteredUser]:
         """Change a user."""
-        asked = call.input
-        command = ChangeUser(
-            envelope=call.envelope(),
-            subject=asked.subject,
-            display_name=asked.display_name,
-            access_mode=asked.access_mode,
-            status=asked.status,
-        )
-        return await self._changed_user(command)
+        return await self._changed_user(copy_as(ChangeUser, call.input, envelope=call.envelope()))
 
     async def _changed_user(self, command: RegisterUser | ChangeUser) -> Answer[api.RegisteredUser]:
         tenant = command.envelope.tenant
@@ -315,14 +305,12 @@ class IdentityHandlers:
 
     async def shown_user(self, tenant: str, user: User) -> api.RegisteredUser:
         """Return a registered user with the name in plaintext."""
-        return api.RegisteredUser(
+        return copy_as(
+            api.RegisteredUser,
+            user,
             tenant_id=tenant,
-            subject=user.subject,
             display_name=await self._decrypt(user.display_name, tenant),
-            access_mode=user.access_mode,
-            status=user.status,
             created_at=format_rfc3339(user.created_at_ms),
-            created_by=user.created_by,
         )
 
     async def remove_user(self, call: Call[api.UserNamed]) -> Answer[NoOutput]:

@@ -22,7 +22,7 @@ from loomlog.connectors.storage.stored_credentials import CredentialKey, StoredC
 from loomlog.schemas.generated.identity_commands import NoteCredential
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.ids import hashed_token
-from loomlog.schemas.records import Value
+from loomlog.schemas.records import Value, copy_as
 from loomlog.services.families.identity.state import Credential
 
 log = logging.getLogger(__name__)
@@ -107,13 +107,12 @@ class Renewals:
 def _command(key: CredentialKey, credential: Credential, version: int, now_ms: int) -> NoteCredential:
     """Return the command that names a version, the same one from every process."""
     digest = hashed_token("renewal", "\n".join((key.tenant, key.scope, key.scope_id, key.name, str(version))))
-    return NoteCredential(
+    return copy_as(
+        NoteCredential,
+        key,
         envelope=CommandEnvelope(
             command_id=f"renewal.{digest}", tenant=key.tenant, subject=SENDER, issued_at_ms=now_ms
         ),
-        scope=key.scope,
-        scope_id=key.scope_id,
-        name=key.name,
         version=version,
         reference=credential.reference,
         expires_at_ms=credential.expires_at_ms,

@@ -26,7 +26,7 @@ from loomlog.schemas.generated.identity_events import (
     UserRemoved,
 )
 from loomlog.schemas.generated.values import AccessToken, CredentialUse, TenantQuota
-from loomlog.schemas.records import Value, replace
+from loomlog.schemas.records import Value, copy_as, replace
 from loomlog.services.core.access.scopes import (
     ADMIN,
     CHANNEL_PUBLISH,
@@ -217,17 +217,11 @@ def evolve(state: Identity, event: IdentityEvent, at_ms: int) -> Identity:
 
 def token_of(token: AccessToken, at_ms: int, by: str) -> Token:
     """Return the token that an event makes."""
-    return Token(
-        def_id=token.def_id,
-        name=token.name,
+    return copy_as(
+        Token,
+        token,
         tenant=_shared(token.tenant),
-        subject=token.subject,
-        user=token.user,
         scopes=_shared(token.scopes),
-        hashed=token.hashed,
-        suffix=token.suffix,
-        expires_at_ms=token.expires_at_ms,
-        is_imported=token.is_imported,
         created_at_ms=at_ms,
         created_by=_shared(by),
     )
@@ -261,14 +255,7 @@ def _with_user(state: Identity, user: User) -> Identity:
 
 
 def _user_of(event: UserRegistered | UserChanged, at_ms: int, by: str) -> User:
-    return User(
-        subject=event.subject,
-        display_name=event.display_name,
-        access_mode=event.access_mode,
-        status=event.status,
-        created_at_ms=at_ms,
-        created_by=by,
-    )
+    return copy_as(User, event, created_at_ms=at_ms, created_by=by)
 
 
 def _changed(state: Identity, event: UserChanged, at_ms: int) -> Identity:
@@ -293,13 +280,9 @@ def _with_credential(state: Identity, event: CredentialNoted, at_ms: int) -> Ide
     others = {other: one for other, one in state.credentials.items() if other != key}
     if not event.version:
         return replace(state, credentials=others)
-    credential = Credential(
-        scope=event.scope,
-        scope_id=event.scope_id,
-        name=event.name,
-        version=event.version,
-        reference=event.reference,
-        expires_at_ms=event.expires_at_ms,
+    credential = copy_as(
+        Credential,
+        event,
         created_at_ms=at_ms if before is None else before.created_at_ms,
         updated_at_ms=at_ms,
         uses=() if before is None else before.uses,

@@ -101,42 +101,35 @@ class McpToolList(Output, frozen=True, kw_only=True):
     problems: list[str]
 
 
-_operation = partial(Operation, tag=TAG)
+_read = partial(Operation, tag=TAG, access=requires(TENANT_READ), effect=Effect.READ)
+_administer = partial(Operation, tag=TAG, access=requires(TENANT), effect=Effect.WRITE)
 
-LIST = _operation(
+LIST = _read(
     name="mcp.servers",
     summary="List the MCP servers that agents of the tenant may use.",
     input=NoInput,
     output=McpServerList,
-    access=requires(TENANT_READ),
-    effect=Effect.READ,
     http=(Http(route="GET /v1/_mcp_servers", id="list_mcp_servers"),),
 )
-TOOLS = _operation(
+TOOLS = _read(
     name="mcp.tools",
     summary="List the tools of an MCP server, as last listed by it.",
     input=McpServerNamed,
     output=McpToolList,
-    access=requires(TENANT_READ),
-    effect=Effect.READ,
     http=(Http(route="GET /v1/_mcp_servers/{name}/tools", id="list_mcp_tools", refusal_statuses=(404,)),),
 )
-PROBE = _operation(
+PROBE = _administer(
     name="mcp.probe",
     summary="Connect to an MCP server now, and record the tools it lists.",
     input=McpServerNamed,
     output=McpToolList,
-    access=requires(TENANT),
-    effect=Effect.WRITE,
     http=(Http(route="POST /v1/_mcp_servers/{name}/probe", id="probe_mcp_server", refusal_statuses=(404, 422, 503)),),
 )
-LOGIN = _operation(
+LOGIN = _administer(
     name="mcp.login",
     summary="Begin to grant access to an MCP server that asks for it: a person opens the address.",
     input=McpLogin,
     output=McpLoginBegun,
-    access=requires(TENANT),
-    effect=Effect.WRITE,
     http=(
         Http(
             route="POST /v1/_mcp_servers/{name}/login",

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.generated.mcp_commands import RecordListingFailure, RecordTools
 from loomlog.schemas.generated.mcp_events import ListingFailed, ToolsListed
+from loomlog.schemas.records import copy_as
 from loomlog.services.core.families import At
 from loomlog.services.families.mcp.state import McpEvent, ServerTools
 
@@ -25,30 +26,12 @@ def decide(state: ServerTools, command: McpCommand, at: At) -> Sequence[McpEvent
     if isinstance(command, RecordListingFailure):
         if state.error == command.error and state.server:
             return []
-        return [
-            ListingFailed(
-                server=command.server,
-                def_id=command.def_id,
-                error=command.error[:TEXT_CHARACTERS_MAX],
-                source=command.source,
-                reason=command.reason,
-            )
-        ]
+        return [copy_as(ListingFailed, command, error=command.error[:TEXT_CHARACTERS_MAX])]
     if problem := _bounds_problem(command):
         return [CommandRefused(code="bad_request", message=problem)]
     if (state.def_id, state.digest, state.error) == (command.def_id, command.digest, ""):
         return []
-    return [
-        ToolsListed(
-            server=command.server,
-            def_id=command.def_id,
-            revision=command.revision,
-            digest=command.digest,
-            tools=command.tools,
-            problems=command.problems,
-            source=command.source,
-        )
-    ]
+    return [copy_as(ToolsListed, command)]
 
 
 def _bounds_problem(command: RecordTools) -> str:

@@ -46,6 +46,7 @@ from loomlog.connectors.tools.references import STORED, RunValues
 from loomlog.schemas.generated.identity_commands import NoteCredential
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.ids import fresh_token
+from loomlog.schemas.records import copy_as
 from loomlog.services.core.mcp_logins import CALLBACK_PATH, CLIENT_PATH, CONSENT_PATH, AskedConsent
 from loomlog.services.core.refusals import Refused
 from loomlog.services.families.identity import limits
@@ -377,9 +378,7 @@ class McpGrants:
             subject=subject,
             issued_at_ms=self._clock_ms(),
         )
-        command = NoteCredential(
-            envelope=envelope, scope=key.scope, scope_id=key.scope_id, name=key.name, version=version
-        )
+        command = copy_as(NoteCredential, key, envelope=envelope, version=version)
         await self._commands.send(command, status_route=STATUS_ROUTE)
         if self._reader.store is not None:
             await self._reader.store.rows.delete(key, below=version)

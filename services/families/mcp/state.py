@@ -6,7 +6,7 @@ Before: decide.py. After: servers.py gives the tools to runs.
 """
 
 from loomlog.schemas.generated.mcp_events import ListingFailed, ToolsListed
-from loomlog.schemas.records import Value
+from loomlog.schemas.records import Value, copy_as
 
 NAME = "mcp"
 """Name of the family."""
@@ -42,25 +42,8 @@ def evolve(state: ServerTools, event: McpEvent, at_ms: int) -> ServerTools:
     """Return the state after an event."""
     match event:
         case ToolsListed():
-            return ServerTools(
-                server=event.server,
-                def_id=event.def_id,
-                revision=event.revision,
-                digest=event.digest,
-                tools=event.tools,
-                problems=event.problems,
-                listed_at_ms=at_ms,
-            )
+            return copy_as(ServerTools, event, listed_at_ms=at_ms)
         case ListingFailed():
-            return ServerTools(
-                server=event.server,
-                def_id=state.def_id,
-                revision=state.revision,
-                digest=state.digest,
-                tools=state.tools,
-                problems=state.problems,
-                listed_at_ms=state.listed_at_ms,
-                error=event.error,
-                failed_at_ms=at_ms,
-                reason=event.reason,
+            return copy_as(
+                ServerTools, state, server=event.server, error=event.error, failed_at_ms=at_ms, reason=event.reason
             )

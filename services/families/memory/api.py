@@ -627,8 +627,10 @@ def written_headers(done: WrittenAnswer[Any]) -> Mapping[str, str]:
 
 _operation = partial(Operation, tag=TAG, field_codes=SCOPE_CODES)
 _http = partial(Http, parts_escaped=True, refusal_statuses=(400, 503))
-_value_operation = partial(
-    _operation, field_codes={**SCOPE_CODES, "value": "invalid_value"}, missing_codes={"value": "missing_value"}
+_read = partial(_operation, access=requires(TENANT_READ), effect=Effect.READ)
+_write = partial(_operation, access=requires(MEMORY_WRITE), effect=Effect.WRITE)
+_write_value = partial(
+    _write, field_codes={**SCOPE_CODES, "value": "invalid_value"}, missing_codes={"value": "missing_value"}
 )
 
 
@@ -649,40 +651,32 @@ def _administration(verb: str, route: str, route_id: str, summary: str, output: 
     )
 
 
-LIST_SCOPES = _operation(
+LIST_SCOPES = _read(
     name="memory.scopes",
     summary="List the names of scopes.",
     input=NoInput,
     output=MemoryScopes,
-    access=requires(TENANT_READ),
-    effect=Effect.READ,
     http=(Http(route=f"GET {SCOPES}", id="list_memory_scopes", takes_tenant=False),),
 )
-LIST_SCOPE_IDS = _operation(
+LIST_SCOPE_IDS = _read(
     name="memory.scope_ids",
     summary="List the scopes of a name that have keys, with their sizes.",
     input=MemoryScopesOfName,
     output=MemoryScopeIds,
-    access=requires(TENANT_READ),
-    effect=Effect.READ,
     http=(_http(route=f"GET {SCOPES}/{{scope}}", id="list_memory_scope_ids"),),
 )
-READ = _operation(
+READ = _read(
     name="memory.read",
     summary="Read an entry; with /history behind the key, its changes and who made them.",
     input=MemoryRead,
     output=MemoryEntry,
-    access=requires(TENANT_READ),
-    effect=Effect.READ,
     http=(_http(route=f"GET {KEY}", id="get_memory_key", refusal_statuses=(400, 404, 503)),),
 )
-PUT = _value_operation(
+PUT = _write_value(
     name="memory.put",
     summary="Set a key.",
     input=MemoryPut,
     output=MemoryWritten,
-    access=requires(MEMORY_WRITE),
-    effect=Effect.WRITE,
     http=(
         _http(
             route=f"PUT {KEY}",
@@ -706,13 +700,11 @@ DELETE = _operation(
     http=(_http(route=f"DELETE {KEY}", id="delete_memory_key", status=204),),
     tool=_tool("delete"),
 )
-LIST_ENTRIES = _operation(
+LIST_ENTRIES = _read(
     name="memory.entries",
     summary="List the entries of a scope by key.",
     input=MemoryListEntries,
     output=MemoryEntries,
-    access=requires(TENANT_READ),
-    effect=Effect.READ,
     http=(_http(route=f"GET {KEYS}", id="list_memory_keys"),),
 )
 DROP = _operation(
@@ -724,40 +716,32 @@ DROP = _operation(
     effect=Effect.WRITE,
     http=(_http(route=f"DELETE {SCOPE}", id="drop_memory_scope"),),
 )
-LIST_SUPERSEDED = _operation(
+LIST_SUPERSEDED = _read(
     name="memory.superseded",
     summary="List the entries of a scope that were superseded in the last 30 days, with the values they had.",
     input=MemoryListSuperseded,
     output=MemorySuperseded,
-    access=requires(TENANT_READ),
-    effect=Effect.READ,
     http=(_http(route="GET /v1/_memory/superseded", id="list_superseded_entries"),),
 )
-READ_AT = _operation(
+READ_AT = _read(
     name="memory.at",
     summary="Read a key as it was at a time, at an event, or before a run.",
     input=MemoryReadAt,
     output=MemoryAt,
-    access=requires(TENANT_READ),
-    effect=Effect.READ,
     http=(_http(route="GET /v1/_memory/at", id="read_memory_at", refusal_statuses=(400, 404, 503)),),
 )
-READ_USAGE = _operation(
+READ_USAGE = _read(
     name="memory.usage",
     summary="Tell what a scope holds, and how much it may.",
     input=MemoryScopeInput,
     output=MemoryUsage,
-    access=requires(TENANT_READ),
-    effect=Effect.READ,
     http=(_http(route="GET /v1/_memory/usage", id="read_memory_usage"),),
 )
-SEARCH = _operation(
+SEARCH = _read(
     name="memory.search",
     summary="Search a scope by words and meaning.",
     input=MemorySearch,
     output=MemoryHits,
-    access=requires(TENANT_READ),
-    effect=Effect.READ,
     field_codes={**SCOPE_CODES, "sources": "invalid_sources"},
     missing_codes={"query": "missing_query", "scope_id": "missing_scope_id"},
     http=(
@@ -770,13 +754,11 @@ SEARCH = _operation(
     ),
     tool=_tool("search"),
 )
-EMBED_STATS = _operation(
+EMBED_STATS = _read(
     name="memory.embed_stats",
     summary="Tell which models have embedded how much.",
     input=NoInput,
     output=MemoryEmbedStats,
-    access=requires(TENANT_READ),
-    effect=Effect.READ,
     http=(_http(route="GET /v1/_memory/embed_stats", id="read_embed_stats", refusal_statuses=(503,)),),
 )
 REEMBED = _administration("reembed", "reembed", "reembed_memory", "Embed the entries of a scope again.", MemoryReembed)
@@ -794,96 +776,76 @@ PURGE_STALE = _administration(
     "Remove the vectors of a scope that belong to former models.",
     MemoryPurgeStaleEmbeddings,
 )
-GET = _operation(
+GET = _read(
     name="memory.get",
     summary="Read a value.",
     input=MemoryGet,
     output=MemoryValue,
-    access=requires(TENANT_READ),
-    effect=Effect.READ,
     tool=_tool("get"),
 )
-SET = _value_operation(
+SET = _write_value(
     name="memory.set",
     summary="Set a key to a value.",
     input=MemorySet,
     output=MemorySetDone,
-    access=requires(MEMORY_WRITE),
-    effect=Effect.WRITE,
     tool=_tool("set"),
 )
-LIST = _operation(
+LIST = _read(
     name="memory.list",
     summary="List keys with their values.",
     input=MemoryList,
     output=MemoryListed,
-    access=requires(TENANT_READ),
-    effect=Effect.READ,
     tool=_tool("list"),
 )
-INCR = _operation(
+INCR = _write(
     name="memory.incr",
     summary="Add to a number.",
     input=MemoryIncr,
     output=MemoryReduced,
-    access=requires(MEMORY_WRITE),
-    effect=Effect.WRITE,
     field_codes={**SCOPE_CODES, "delta": "invalid_value"},
     tool=_tool("incr"),
 )
-MERGE = _value_operation(
+MERGE = _write_value(
     name="memory.merge",
     summary="Merge an object into an object.",
     input=MemoryMerge,
     output=MemoryReduced,
-    access=requires(MEMORY_WRITE),
-    effect=Effect.WRITE,
     tool=_tool("merge"),
 )
-APPEND_DEDUPE = _value_operation(
+APPEND_DEDUPE = _write_value(
     name="memory.append_dedupe",
     summary="Append an item to a list, unless it has an equal one.",
     input=MemoryAppend,
     output=MemoryReduced,
-    access=requires(MEMORY_WRITE),
-    effect=Effect.WRITE,
     tool=_tool("append_dedupe"),
 )
-BOUNDED_LIST = _value_operation(
+BOUNDED_LIST = _write_value(
     name="memory.bounded_list",
     summary="Append an item to a list of at most so many; the first ones make room.",
     input=MemoryBoundedList,
     output=MemoryReduced,
-    access=requires(MEMORY_WRITE),
-    effect=Effect.WRITE,
     tool=_tool("bounded_list"),
 )
-ADD = _operation(
+ADD = _write(
     name="memory.add",
     summary="Learn facts of messages or a text, or keep the text as a fact.",
     input=MemoryAdd,
     output=MemoryAdded,
-    access=requires(MEMORY_WRITE),
-    effect=Effect.WRITE,
     tool=_tool("add"),
 )
-RECALL = _operation(
+RECALL = _read(
     name="memory.recall",
     summary="Find facts.",
     input=MemoryRecall,
     output=MemoryFacts,
-    access=requires(TENANT_READ),
-    effect=Effect.READ,
     missing_codes={"query": "missing_query"},
     tool=_tool("recall"),
 )
-SUPERSEDE = _operation(
+SUPERSEDE = _write(
     name="memory.supersede",
     summary="Archive a key.",
     input=MemorySupersede,
     output=MemorySupersedeDone,
-    access=requires(MEMORY_WRITE),
-    effect=Effect.WRITE,
     tool=_tool("supersede"),
 )
 OPERATIONS = (

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import UNSET, structs
 
 from loomlog.schemas.generated.values import AgentDefinition, CommandEnvelope, CoreBlock, MemorySource
-from loomlog.schemas.records import Value
+from loomlog.schemas.records import Value, copy_as
 from loomlog.services.core.operations import Call
 from loomlog.services.core.refusals import Refused
 from loomlog.services.core.run.run_facts import RunFacts
@@ -133,17 +133,7 @@ class Author(Value, frozen=True, kw_only=True):
 
     def source(self) -> MemorySource:
         """Return the source of a change."""
-        in_run = bool(self.run_id)
-        return MemorySource(
-            origin=self.origin,
-            run_id=self.run_id,
-            session_id=self.session_id,
-            turn=self.turn,
-            call=self.call,
-            agent=self.agent,
-            user_id=self.user_id,
-            principal="" if in_run else self.subject,
-        )
+        return copy_as(MemorySource, self, origin=self.origin, principal="" if self.run_id else self.subject)
 
     def envelope(self, step: str = "") -> CommandEnvelope:
         """Return the envelope of a command; `step` tells several commands of one call apart."""
@@ -190,20 +180,17 @@ def author_of_run(
     have been made.
     """
     definition = facts.definition
-    return Author(
+    return copy_as(
+        Author,
+        facts,
         tenant=tenant,
-        subject=facts.subject,
         command_id=command_id,
         issued_at_ms=issued_at_ms,
-        user_id=facts.user_id,
         agent=definition.name,
-        run_id=facts.run_id,
         root_run_id=facts.run_id if facts.parent is None else facts.parent.root_run_id,
-        session_id=facts.session_id,
         turn=turn,
         grants=grants_of_run(definition),
         is_isolated=is_isolated,
-        positions=facts.positions,
     )
 
 

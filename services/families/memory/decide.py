@@ -20,7 +20,9 @@ from loomlog.schemas.generated.memory_events import (
     ScopeDropped,
 )
 from loomlog.schemas.generated.values import MemorySource
+from loomlog.schemas.records import copy_as
 from loomlog.services.core.families import At, TimerFired
+from loomlog.services.core.refusals import Refused
 from loomlog.services.families.memory import limits
 from loomlog.services.families.memory.author import AGENT, SCOPES, TENANT, USER
 from loomlog.services.families.memory.state import MemoryEvent, MemoryScope, evolve, name_bytes, without
@@ -28,11 +30,6 @@ from loomlog.services.families.memory.state import MemoryEvent, MemoryScope, evo
 MemoryCommand = SetEntry | DeleteEntry | SupersedeEntry | DropScope
 Decision = Sequence[MemoryEvent | CommandRefused]
 ANY_REVISION = -1
-
-
-class _Refused(Exception):
-    def __init__(self, code: str, message: str) -> None:
-        self.event = CommandRefused(code=code, message=message)
 
 
 def decide(scope: MemoryScope, command: MemoryCommand | TimerFired, at: At) -> Decision:
@@ -51,8 +48,8 @@ def decide(scope: MemoryScope, command: MemoryCommand | TimerFired, at: At) -> D
                 return _expire(scope, at)
             case _:
                 assert_never(command)
-    except _Refused as refused:
-        return [refused.event]
+    except Refused as refused:
+        return [CommandRefused(code=refused.code, message=refused.message)]
 
 
 def next_timer_ms(scope: MemoryScope) -> int:
@@ -80,25 +77,18 @@ def _set(scope: MemoryScope, command: SetEntry, at: At) -> Decision:
         scope, events = _without_expired(scope, command, at)
         problem = _space_problem(scope, command.key, size, quota) if events else problem
         if problem:
-            raise _Refused("memory_quota_exceeded", problem)
+            raise Refused("memory_quota_exceeded", problem)
     old = scope.find(command.key, at.at_ms)
     expires_at_ms = at.at_ms + command.ttl_ms if command.ttl_ms else (old.expires_at_ms if old is not None else 0)
     stored = scope.stored(command.key)
-    event = EntrySet(
-        scope=command.scope,
-        scope_id=command.scope_id,
-        key=command.key,
-        value=command.value,
+    event = copy_as(
+        EntrySet,
+        command,
         value_bytes=size,
         revision=scope.revision + 1,
         previous_revision=0 if old is None else old.revision,
         created_at_s=at.at_ms // 1000 if old is None else old.created_at_s,
         expires_at_ms=expires_at_ms,
-        op=command.op,
-        dropped=command.dropped,
-        embed=command.embed,
-        embed_text=command.embed_text,
-        provenance=command.provenance,
         source=_source(command, at),
         usage_bytes=scope.bytes + size - (0 if stored is None else stored.bytes),
         usage_keys=scope.keys + (stored is None),
@@ -114,10 +104,9 @@ def _delete(scope: MemoryScope, command: DeleteEntry, at: At) -> Decision:
     if old is None:
         return []
     return [
-        EntryDeleted(
-            scope=command.scope,
-            scope_id=command.scope_id,
-            key=command.key,
+        copy_as(
+            EntryDeleted,
+            command,
             revision=scope.revision + 1,
             previous_revision=old.revision,
             source=_source(command, at),
@@ -131,18 +120,15 @@ def _supersede(scope: MemoryScope, command: SupersedeEntry, at: At) -> Decision:
     _check_names(command, at)
     old = scope.find(command.key, at.at_ms)
     if old is None:
-        raise _Refused("not_found", f"key: there is no {command.key[:120]!r} to archive")
+        raise Refused("not_found", f"key: there is no {command.key[:120]!r} to archive")
     if command.by_key and (problem := key_problem(command.by_key)):
-        raise _Refused("bad_request", f"by_{problem}")
+        raise Refused("bad_request", f"by_{problem}")
     return [
-        EntrySuperseded(
-            scope=command.scope,
-            scope_id=command.scope_id,
-            key=command.key,
+        copy_as(
+            EntrySuperseded,
+            command,
             revision=scope.revision + 1,
             previous_revision=old.revision,
-            by_key=command.by_key,
-            reason=command.reason,
             source=_source(command, at),
         )
     ]
@@ -156,15 +142,14 @@ def _drop(scope: MemoryScope, command: DropScope, at: At) -> Decision:
     for start in range(0, len(keys), limits.KEYS_PER_EVENT):
         some = keys[start : start + limits.KEYS_PER_EVENT]
         dropped_bytes += sum(entry.bytes for key in some if (entry := scope.stored(key)) is not None)
-        event = ScopeDropped(
-            scope=command.scope,
-            scope_id=command.scope_id,
+        event = copy_as(
+            ScopeDropped,
+            command,
             keys=tuple(some),
             more=start + len(some) < len(keys),
             revision=scope.revision + 1 + len(events),
             dropped_keys=start + len(some),
             dropped_bytes=dropped_bytes,
-            reason=command.reason,
             source=_source(command, at),
         )
         events.append(event)
@@ -224,39 +209,39 @@ def _check_revision(scope: MemoryScope, key: str, expected: int, at: At) -> None
     current = 0 if entry is None else entry.revision
     if expected != current:
         state = f"it has revision {current}" if current else "there is no such key"
-        raise _Refused("revision_conflict", f"{key[:120]!r}: revision {expected} was expected, and {state}; read again")
+        raise Refused("revision_conflict", f"{key[:120]!r}: revision {expected} was expected, and {state}; read again")
 
 
 def _check_names(command: SetEntry | DeleteEntry | SupersedeEntry, at: At) -> None:
     _check_scope(command)
     if problem := key_problem(command.key):
-        raise _Refused("bad_request", problem)
+        raise Refused("bad_request", problem)
 
 
 def _check_scope(command: MemoryCommand) -> None:
     if command.scope not in SCOPES:
         listed = ", ".join(SCOPES)
-        raise _Refused("invalid_scope", f"scope: expected one of {listed}, not {command.scope[:60]!r}")
+        raise Refused("invalid_scope", f"scope: expected one of {listed}, not {command.scope[:60]!r}")
     if bool(command.scope_id) != (command.scope in (AGENT, USER)):
         what = "the tenant's scope has no id" if command.scope == TENANT else f"scope {command.scope} needs an id"
-        raise _Refused("invalid_scope", f"scope_id: {what}")
+        raise Refused("invalid_scope", f"scope_id: {what}")
 
 
 def _check_value(command: SetEntry) -> None:
     if not 0 <= command.ttl_ms <= limits.TTL_MS_MAX:
-        raise _Refused("bad_request", f"ttl_ms: expected 0 to {limits.TTL_MS_MAX}, not {command.ttl_ms}")
+        raise Refused("bad_request", f"ttl_ms: expected 0 to {limits.TTL_MS_MAX}, not {command.ttl_ms}")
     if command.quota_bytes < limits.NO_QUOTA:
-        raise _Refused("bad_request", f"quota_bytes: expected 0, -1 or a number of bytes, not {command.quota_bytes}")
+        raise Refused("bad_request", f"quota_bytes: expected 0, -1 or a number of bytes, not {command.quota_bytes}")
     size = len(command.value.encode(errors="replace"))
     most = limits.VALUE_BYTES_DEFAULT if command.source is None else limits.VALUE_BYTES_MAX * 3 // 2
     if command.value_bytes:  # it is ciphertext: a third larger
         size, most = command.value_bytes, limits.VALUE_BYTES_MAX
     if not command.value:
-        raise _Refused("missing_value", "value: expected JSON text; null is a value too")
+        raise Refused("missing_value", "value: expected JSON text; null is a value too")
     if size > most:
-        raise _Refused("memory_value_too_large", f"value: it has {size} bytes, at most {most} are kept")
+        raise Refused("memory_value_too_large", f"value: it has {size} bytes, at most {most} are kept")
     if command.source is None and not command.value.startswith("lenc1") and not _is_json(command.value):
-        raise _Refused("invalid_value", "value: expected JSON text")
+        raise Refused("invalid_value", "value: expected JSON text")
 
 
 def _is_json(text: str) -> bool:

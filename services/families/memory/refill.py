@@ -12,6 +12,7 @@ from loomlog.schemas.generated.memory_events import (
     ScopeDropped,
 )
 from loomlog.schemas.generated.values import MemorySource
+from loomlog.schemas.records import copy_as
 from loomlog.services.core.families import FROM_OUTBOX, Refill
 from loomlog.services.families.memory.state import MemoryEvent
 
@@ -33,19 +34,13 @@ def refill(commands: Refill, event: MemoryEvent, now_ms: int) -> None:
 
 
 def _set(event: EntrySet, now_ms: int) -> SetEntry:
-    return SetEntry(
+    return copy_as(
+        SetEntry,
+        event,
         envelope=FROM_OUTBOX,  # the restore replaces it
-        scope=event.scope,
-        scope_id=event.scope_id,
-        key=event.key,
-        value=event.value,
-        value_bytes=event.value_bytes,
         ttl_ms=event.expires_at_ms - now_ms if event.expires_at_ms else 0,
         if_revision=0,
-        quota_bytes=event.quota_bytes,
         op="restore",
-        embed=event.embed,
-        embed_text=event.embed_text,
-        provenance=event.provenance,
+        dropped=0,
         source=RESTORED,
     )

@@ -21,7 +21,7 @@ from loomlog.schemas.generated.entity_events import CommandHadNoEffect, CommandR
 from loomlog.schemas.generated.memory_commands import DeleteEntry, DropScope, SetEntry, SupersedeEntry
 from loomlog.schemas.generated.memory_events import EntrySet
 from loomlog.schemas.generated.values import Provenance
-from loomlog.schemas.records import Value
+from loomlog.schemas.records import Value, copy_as
 from loomlog.services.core.families import aggregate_id
 from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.families.memory import limits
@@ -383,21 +383,15 @@ class MemoryStore:
 
     async def set(self, scope: Scope, key: str, change: Change, author: Author, step: str = "") -> Written:
         """Set a key. Raises Refused(revision_conflict) too."""
-        command = SetEntry(
+        command = copy_as(
+            SetEntry,
+            change,
             envelope=author.envelope(step),
             scope=scope.name,
             scope_id=scope.id,
             key=key,
             value=change.text,
             value_bytes=len(change.text.encode()),
-            ttl_ms=change.ttl_ms,
-            if_revision=change.if_revision,
-            quota_bytes=change.quota_bytes,
-            op=change.op,
-            dropped=change.dropped,
-            embed=change.embed,
-            embed_text=change.embed_text,
-            provenance=change.provenance,
             source=author.source(),
         )
         answer = await self._ask(command, scope)

@@ -10,7 +10,7 @@ from typing import assert_never
 from msgspec import field
 
 from loomlog.schemas.generated.pause_events import PauseLifted, PauseSet, SwitchUsed
-from loomlog.schemas.records import Value, replace
+from loomlog.schemas.records import Value, copy_as, replace
 from loomlog.services.core.pauses import AGENT, ALL, TENANT, WidePause
 from loomlog.services.core.run.run_facts import Pause
 from loomlog.services.families.pause import limits
@@ -65,14 +65,7 @@ def evolve(table: PauseTable, event: PauseEvent, at_ms: int) -> PauseTable:
     """Return the pauses after an event."""
     match event:
         case PauseSet():
-            entry = WidePause(
-                scope=event.scope,
-                tenant=event.tenant,
-                agent=event.agent,
-                reason=event.reason,
-                by=event.by,
-                at_ms=at_ms,
-            )
+            entry = copy_as(WidePause, event, at_ms=at_ms)
             entries = {**table.entries, pause_key(event.scope, event.tenant, event.agent): entry}
             return PauseTable(entries=entries, changed_by=event.by, used_switches=_with_used(table, event.switch))
         case PauseLifted():

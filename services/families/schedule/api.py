@@ -206,72 +206,65 @@ class SchedulePauseState(Output, frozen=True, kw_only=True):
 
 # --- operations ------------------------------------------------------------------------------------------------------
 
-_operation = partial(Operation, tag=TAG, access=requires(TENANT))
+_read = partial(Operation, tag=TAG, access=requires(TENANT), effect=Effect.READ)
+_write = partial(Operation, tag=TAG, access=requires(TENANT), effect=Effect.WRITE)
 _http = partial(Http, takes_tenant=False)
 
-LIST_ALL = _operation(
+LIST_ALL = _read(
     name="schedule.list_all",
     summary="List schedules, of files and made at run time.",
     input=ScheduleListAll,
     output=ScheduleList,
-    effect=Effect.READ,
     spans_tenants=True,
     http=(Http(route="GET /v1/_schedules/list-all", id="list_schedules"),),
 )
-PREVIEW_TIMES = _operation(
+PREVIEW_TIMES = _read(
     name="schedule.preview_times",
     summary="List when times would fire next, before a schedule has them.",
     input=SchedulePreviewTimes,
     output=ScheduleTimesPreview,
-    effect=Effect.READ,
     http=(_http(route="GET /v1/_schedules/preview", id="preview_times"),),
 )
-STATE = _operation(
+STATE = _read(
     name="schedule.state",
     summary="Read how the schedule of an active version is: its last run, its next time, its pause.",
     input=ScheduleVersion,
     output=ScheduleState,
-    effect=Effect.READ,
     http=(_http(route=f"GET {PATH}/state", id="get_schedule_state"),),
 )
-PREVIEW = _operation(
+PREVIEW = _read(
     name="schedule.preview",
     summary="List when a version fires next, in its zone and with its jitter.",
     input=SchedulePreviewVersion,
     output=SchedulePreview,
-    effect=Effect.READ,
     http=(_http(route=f"GET {PATH}/preview", id="preview_schedule"),),
 )
-LIST_FIRES = _operation(
+LIST_FIRES = _read(
     name="schedule.fires",
     summary="List what the schedule has fired, newest first.",
     input=ScheduleListFires,
     output=ScheduleFires,
-    effect=Effect.READ,
     http=(_http(route=f"GET {PATH}/fires", id="list_schedule_fires"),),
 )
-RUN_NOW = _operation(
+RUN_NOW = _write(
     name="schedule.run_now",
     summary="Fire at once, also when paused; the next time stays as it is.",
     input=ScheduleVersion,
     output=ScheduleFiredNow,
-    effect=Effect.WRITE,
     http=(_http(route=f"POST {PATH}/run-now", id="run_schedule_now"),),
 )
-PAUSE = _operation(
+PAUSE = _write(
     name="schedule.pause",
     summary="Let its times pass without a run.",
     input=SchedulePause,
     output=SchedulePauseState,
-    effect=Effect.WRITE,
     http=(_http(route=f"POST {PATH}/pause", id="pause_schedule", query=("until",)),),
 )
-RESUME = _operation(
+RESUME = _write(
     name="schedule.resume",
     summary="End a pause.",
     input=ScheduleVersion,
     output=SchedulePauseState,
-    effect=Effect.WRITE,
     http=(_http(route=f"POST {PATH}/resume", id="resume_schedule"),),
 )
 OPERATIONS = (LIST_ALL, PREVIEW_TIMES, STATE, PREVIEW, LIST_FIRES, RUN_NOW, PAUSE, RESUME)

@@ -39,7 +39,7 @@ from loomlog.schemas.generated.schedule_events import (
 )
 from loomlog.schemas.generated.values import RunOptions, ScheduledRun, ScheduleSpec
 from loomlog.schemas.ids import hashed_token
-from loomlog.schemas.records import replace
+from loomlog.schemas.records import copy_as, replace
 from loomlog.services.core.admission import BACKPRESSURE, PROVIDER_FULL, USER_FULL
 from loomlog.services.core.families import FROM_OUTBOX, At, Send, TimerFired, name_problem
 from loomlog.services.core.run.lifecycle.budget_limits import OVER_LIMIT
@@ -139,11 +139,9 @@ def _armed(schedule: Schedule, command: ArmSchedule, at_ms: int) -> Sequence[Sch
     may_fire = not command.spec.max_fires or fires < command.spec.max_fires
     after_ms = at_ms if begins_again else max(at_ms, schedule.last_ms)
     passed = decided_ahead(schedule) if begins_again else schedule.passed
-    armed = ScheduleArmed(
-        def_id=command.def_id,
-        revision=command.revision,
-        spec=command.spec,
-        run=command.run,
+    armed = copy_as(
+        ScheduleArmed,
+        command,
         armed_ms=armed_ms,
         next_ms=_next_after(command.spec, armed_ms, after_ms, passed) if may_fire else 0,
     )
@@ -340,13 +338,9 @@ def _run_ended(schedule: Schedule, command: NoteRunEnded, at_ms: int) -> Sequenc
     elif status not in (COMPLETED, CANCELLED):
         status = FAILED
     error = "" if status == COMPLETED else ": ".join(filter(None, (command.code, command.message)))
-    settled = FireSettled(
-        number=fire.number,
-        instant_ms=fire.instant_ms,
-        run_id=fire.run_id,
-        fired_ms=fire.fired_ms,
-        is_manual=fire.is_manual,
-        late_ms=fire.late_ms,
+    settled = copy_as(
+        FireSettled,
+        fire,
         status=status,
         error=error[: limits.ERROR_CHARACTERS_MAX],
         counts=counts,
@@ -400,12 +394,5 @@ def _start(aggregate: str, event: ScheduleFired) -> StartRun:
         segments=run.segments,
         run_id=event.run_id,
         user_id=run.user_id,
-        options=RunOptions(
-            user_tier=run.user_tier,
-            metadata=run.metadata,
-            credentials=tuple(sorted(run.credentials_env)),
-            operator_key_restricted=run.operator_key_restricted,
-            on_complete=run.on_complete,
-            trigger=aggregate,
-        ),
+        options=copy_as(RunOptions, run, credentials=tuple(sorted(run.credentials_env)), trigger=aggregate),
     )

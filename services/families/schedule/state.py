@@ -21,7 +21,7 @@ from loomlog.schemas.generated.schedule_events import (
     ScheduleResumed,
 )
 from loomlog.schemas.generated.values import ScheduledRun, ScheduleSpec
-from loomlog.schemas.records import Value, replace
+from loomlog.schemas.records import Value, copy_as, replace
 from loomlog.services.families.schedule import limits
 from loomlog.services.families.schedule.instants import Range, delay_ms, has_anchor, next_instant
 
@@ -206,15 +206,7 @@ def _fired_from(schedule: Schedule, event: ScheduleFired | FireSettled) -> int:
 
 
 def _fired(schedule: Schedule, event: ScheduleFired, at_ms: int) -> Schedule:
-    fire = Fire(
-        number=event.number,
-        run_id=event.run_id,
-        instant_ms=event.instant_ms,
-        fired_ms=at_ms,
-        late_ms=event.late_ms,
-        is_manual=event.is_manual,
-        arms=schedule.arms,
-    )
+    fire = copy_as(Fire, event, fired_ms=at_ms, arms=schedule.arms)
     last_ms = schedule.last_ms if event.is_manual else max(schedule.last_ms, event.instant_ms)
     return replace(
         schedule,

@@ -21,8 +21,9 @@ from loomlog.services.cli.definitions.reads import list_definitions
 from loomlog.services.cli.definitions.reads import show as show_definition
 from loomlog.services.cli.errors import UsageError
 from loomlog.services.cli.http.api import quote_segment
+from loomlog.services.cli.http.requests import get, open_api, send
 from loomlog.services.cli.operations import Tenant
-from loomlog.services.cli.runs.runs import Json, open_api
+from loomlog.services.cli.runs.runs import Json
 from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, WARNING, console, fact_line, print_json, print_table
 from loomlog.services.families.webhook.limits import RECENT_MAX
 
@@ -54,7 +55,7 @@ def recent(
     as_json: Json = False,
 ) -> None:
     """List the last deliveries, newest first, with what became of them."""
-    answer = run(_get(f"{_path(name)}/recent-deliveries", {"limit": limit}))
+    answer = get(f"{_path(name)}/recent-deliveries", {"limit": limit})
     if as_json:
         print_json(answer)
         return
@@ -84,7 +85,7 @@ def dry_run(
     """Tell what would become of a request, without doing anything. The signature is checked too."""
     body = sys.stdin.buffer.read() if file == STDIN else Path(file).read_bytes()
     headers = {"content-type": "application/json", **_headers(header or ())}
-    answer = run(_request(f"{_path(name)}/test", content=body, headers=headers))
+    answer = run(_test(f"{_path(name)}/test", body, headers))
     if as_json:
         print_json(answer)
         return
@@ -104,7 +105,7 @@ def replay(
     as_json: Json = False,
 ) -> None:
     """Give a delivery again, with the definition as it is now."""
-    answer = run(_request(f"{_path(name)}/replay", json={"delivery_id": delivery_id}))
+    answer = send("POST", f"{_path(name)}/replay", {"delivery_id": delivery_id}).value
     if as_json:
         print_json(answer)
         return
@@ -133,14 +134,9 @@ def _headers(pairs: list[str] | tuple[str, ...]) -> Mapping[str, str]:
     return headers
 
 
-async def _get(path: str, params: Mapping[str, str | int]) -> Any:
+async def _test(path: str, body: bytes, headers: Mapping[str, str]) -> Any:
     async with open_api() as api:
-        return await api.get(path, params)
-
-
-async def _request(path: str, **options: Any) -> Any:
-    async with open_api() as api:
-        return (await api.request("POST", path, **options)).value
+        return (await api.request("POST", path, content=body, headers=headers)).value
 
 
 COMMANDS: Mapping[str, Callable[..., None]] = {

@@ -20,6 +20,7 @@ from loomlog.schemas.generated.values import ContentBlock, RunOptions, Segment
 from loomlog.schemas.generated.webhook_commands import NoteRunEnded, ReceiveDelivery, RejectDelivery
 from loomlog.schemas.generated.webhook_events import DeliveryRejected, DeliveryRepeated, EventReceived, HookDispatched
 from loomlog.schemas.ids import ID_PATTERN
+from loomlog.schemas.records import copy_as
 from loomlog.services.core.families import FROM_OUTBOX, At, Send
 from loomlog.services.families.webhook import limits
 from loomlog.services.families.webhook.state import (
@@ -87,27 +88,10 @@ def _receive(
             received_at_ms=command.received_at_ms,
             retry_after_s=-(-(COST - level) // (per_minute(command.requests_per_minute) * 1000)),
         )
-    return EventReceived(
-        name=command.name,
+    return copy_as(
+        EventReceived,
+        command,
         delivery_id=delivery_id,
-        def_id=command.def_id,
-        delivery=command.delivery,
-        received_at_ms=command.received_at_ms,
-        source_position=command.source_position,
-        replay_of=command.replay_of,
-        by=command.by,
-        agent=command.agent,
-        user_id=command.user_id,
-        user_tier=command.user_tier,
-        goal=command.goal,
-        goal_blob=command.goal_blob,
-        run_metadata=command.run_metadata,
-        metadata=command.metadata,
-        credentials=command.credentials,
-        on_complete=command.on_complete,
-        operator_key_restricted=command.operator_key_restricted,
-        channel=command.channel,
-        after=command.after,
         run_id=run_id_of(webhook.id, at.command_id) if command.delivery == SPAWN else "",
         number=webhook.number + 1,
         level=level if command.replay_of else level - COST,
@@ -202,22 +186,8 @@ def sends(webhook: Webhook, event: WebhookEvent) -> Sequence[Send]:
     if not isinstance(event, EventReceived) or not event.run_id:
         return ()
     goal = ContentBlock(type="untrusted-block", kind=GOAL_KIND, text=event.goal, blob=event.goal_blob)
-    options = RunOptions(
-        user_tier=event.user_tier,
-        metadata=event.metadata,
-        payload_metadata=event.run_metadata,
-        credentials=event.credentials,
-        operator_key_restricted=event.operator_key_restricted,
-        on_complete=event.on_complete,
-        trigger=webhook.id,
-    )
-    start = StartRun(
-        envelope=FROM_OUTBOX,
-        agent=event.agent,
-        segments=(Segment(role="user", content=(goal,)),),
-        run_id=event.run_id,
-        user_id=event.user_id,
-        options=options,
-        after=event.after,
+    options = copy_as(RunOptions, event, payload_metadata=event.run_metadata, trigger=webhook.id)
+    start = copy_as(
+        StartRun, event, envelope=FROM_OUTBOX, segments=(Segment(role="user", content=(goal,)),), options=options
     )
     return [Send(to="run", command=start)]

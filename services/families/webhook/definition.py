@@ -22,7 +22,7 @@ from typing import Any
 from loomlog.connectors.configuration.webhook_block import WebhookBlock
 from loomlog.connectors.definitions import KINDS, DefinitionProblem
 from loomlog.connectors.errors import Permanent
-from loomlog.schemas.records import Value
+from loomlog.schemas.records import Value, copy_as
 from loomlog.services.core.families import aggregate_id
 from loomlog.services.families.definition.table import FILE, SHARED, TENANT, DefinitionTable, Resolved
 from loomlog.services.families.webhook.limits import BODY_BYTES
@@ -69,9 +69,7 @@ class AddressedWebhook(Value, frozen=True, kw_only=True):
         return self._definition() if self.tenant == tenant else None
 
     def _definition(self) -> "WebhookDefinition":
-        return WebhookDefinition(
-            tenant=self.tenant, name=self.name, def_id=self.def_id, is_of_file=self.is_of_file, block=self.block
-        )
+        return copy_as(WebhookDefinition, self)
 
 
 class WebhookDefinition(AddressedWebhook, frozen=True, kw_only=True):

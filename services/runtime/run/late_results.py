@@ -22,7 +22,7 @@ from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.run_commands import HandOverModelReply, HandOverToolResult
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.ids import partition_key
-from loomlog.schemas.records import build_from
+from loomlog.schemas.records import copy_as
 from loomlog.services.core.run.commands import ModelAnswered, ToolCompleted
 
 log = logging.getLogger(__name__)
@@ -83,9 +83,9 @@ def encode_result(envelope: CommandEnvelope, run_id: str, order: Any) -> HandOve
     """Return the command that carries a result; None for results that are not worth forwarding."""
     match order:
         case ModelAnswered():
-            return build_from(HandOverModelReply, order, envelope=envelope, run_id=run_id)
+            return copy_as(HandOverModelReply, order, envelope=envelope, run_id=run_id)
         case ToolCompleted():
-            return build_from(HandOverToolResult, order, envelope=envelope, run_id=run_id)
+            return copy_as(HandOverToolResult, order, envelope=envelope, run_id=run_id)
         case _:
             return None
 
@@ -93,10 +93,10 @@ def encode_result(envelope: CommandEnvelope, run_id: str, order: Any) -> HandOve
 def decode_result(command: HandOverModelReply | HandOverToolResult, at_ms: int) -> ModelAnswered | ToolCompleted:
     """Return the result as from a call of this process. Raises ValueError when it is inconsistent."""
     if isinstance(command, HandOverToolResult):
-        return build_from(ToolCompleted, command, at_ms=at_ms)
+        return copy_as(ToolCompleted, command, at_ms=at_ms)
     calls = len(command.tool_calls)
     if len(command.effect_classes) != calls or len(command.reconcilable) not in (0, calls):
         raise ValueError(f"{calls} tool calls with {len(command.effect_classes)} effect classes")
     if any(not 0 <= request.index < calls for request in command.interruption_requests):
         raise ValueError(f"{calls} tool calls with an interruption request for another")
-    return build_from(ModelAnswered, command, at_ms=at_ms)
+    return copy_as(ModelAnswered, command, at_ms=at_ms)

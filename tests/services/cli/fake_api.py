@@ -11,8 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
+import pytest
+from typer.testing import CliRunner
 
+from loomlog.services.cli.http import requests
 from loomlog.services.cli.http.api import ApiClient
+from loomlog.services.cli.main import app
 
 IDS = {"agent_id": "a_1", "run_id": "r_1", "session_id": "s_1"}
 POSITION = "loom.run.events/2:17"
@@ -29,7 +33,7 @@ class Scripted:
     headers: dict[str, str] = field(default_factory=dict)
 
 
-def frame(name: str, data: dict[str, Any], seq: int | None = None) -> bytes:
+def frame(name: str, data: dict[str, Any], seq: int | str | None = None) -> bytes:
     """A frame as the API sends it."""
     identity = "" if seq is None else f"id: {seq}\n"
     return f"event: {name}\n{identity}data: {json.dumps(data)}\n\n".encode()
@@ -92,6 +96,17 @@ def row(run_id: str = "r_1", **changes: Any) -> dict[str, Any]:
         "continues_run_id": None,
         "position": "loom.run.events/2:20",
     } | changes
+
+
+def invoke(*arguments: str, stdin: str = "") -> Any:
+    """The result of a command."""
+    return CliRunner().invoke(app, list(arguments), input=stdin)
+
+
+def let_commands_use(monkeypatch: pytest.MonkeyPatch, client: Callable[[], ApiClient]) -> None:
+    """Give every command this client, whatever runs on this machine."""
+    monkeypatch.setenv("LOOMLOG_BASE_URL", "http://api.test")
+    monkeypatch.setattr(requests, "ApiClient", lambda base_url, token: client())
 
 
 class FakeApi:

@@ -7,17 +7,16 @@ from typing import Any
 
 import pytest
 import typer
-from typer.testing import CliRunner
 
 from loomlog.schemas.generated.entity_commands import RepairAggregate
 from loomlog.schemas.generated.run_commands import StartRun
-from loomlog.services.cli import main, operations
+from loomlog.services.cli import main
 from loomlog.services.cli.errors import FAILED, NOT_FOUND, UNREACHABLE, USAGE_ERROR
 from loomlog.services.cli.main import COMMANDS, app
 from loomlog.services.core.access.scopes import RUNS_CREATE
 from loomlog.services.core.families import Command
 from loomlog.services.families import FamilyProblem
-from tests.services.cli.fake_api import FakeApi, Scripted, refused
+from tests.services.cli.fake_api import FakeApi, Scripted, invoke, refused
 from tests.services.entities import COUNTER
 
 AT = {"X-Loomlog-Position": "loom.entity.events/1:7"}
@@ -49,16 +48,9 @@ SILENT: Any = replace(COUNTER, name="silent", scope="", queries=[], commands=[WI
 
 
 @pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
-    fake = FakeApi()
-    monkeypatch.setattr(operations, "open_api", fake.client)
+def fake(fake: FakeApi, monkeypatch: pytest.MonkeyPatch) -> FakeApi:
     monkeypatch.setattr("loomlog.services.families.registry.all_families", lambda: (COUNTER, SILENT, WIDE))
-    monkeypatch.setenv("COLUMNS", "160")
     return fake
-
-
-def invoke(*arguments: str, stdin: str = "") -> Any:
-    return CliRunner().invoke(app, list(arguments), input=stdin)
 
 
 def answered(fake: FakeApi, path: str, body: dict[str, Any], method: str = "POST") -> None:

@@ -16,7 +16,6 @@ from loomlog.connectors.protocols import ToolContext
 from loomlog.services.api.openapi import build_document
 from loomlog.services.api.operation_routes import operation_routes
 from loomlog.services.api.routes import ROUTES
-from loomlog.services.cli import operations
 from loomlog.services.cli.errors import NOT_FOUND, USAGE_ERROR
 from loomlog.services.cli.http.api import ApiClient
 from loomlog.services.cli.main import app
@@ -25,6 +24,7 @@ from loomlog.services.families.registry import all_families, operations_of, tool
 from loomlog.services.runtime.tools.operation_tools import OperationTool, build_operation_tools
 from tests.services.api.serving import Served, served
 from tests.services.application.world import NOW_MS, READER
+from tests.services.cli.fake_api import let_commands_use
 from tests.services.entities import MemoryEntities
 
 FOLDER = Path(__file__).parents[3] / "docs" / "examples" / "documents"
@@ -58,9 +58,7 @@ async def here(tmp_path: Path, family: Any, monkeypatch: pytest.MonkeyPatch) -> 
         tmp_path, routes=routes, families=families, entity_commands=entities, entity_reads=entities
     ) as made:
         transport = httpx.ASGITransport(app=made.app, raise_app_exceptions=False)
-        monkeypatch.setattr(
-            operations, "open_api", lambda: ApiClient("http://test", "shared-token", transport=transport)
-        )
+        let_commands_use(monkeypatch, lambda: ApiClient("http://test", "shared-token", transport=transport))
         monkeypatch.setattr("loomlog.services.families.registry.all_families", lambda: families)
         yield made
 

@@ -57,7 +57,7 @@ class Story:
 
 
 def judged(log: MemoryLog, topic: str, partitions: int) -> Story:
-    """What the log says happened. Raises AssertionError, BrokenSequence or IllegalBudgetEvent."""
+    """What the log says happened. Raises AssertionError, BrokenSequence or ValueError."""
     story = Story()
     for partition in range(partitions):
         _partition(story, log, topic, partition)

@@ -35,7 +35,7 @@ from loomlog.schemas.generated.run_events import (
     ToolReturned,
 )
 from loomlog.schemas.generated.values import AgentDefinition, Compaction
-from loomlog.schemas.records import Value, build_from, replace
+from loomlog.schemas.records import Value, copy_as, replace
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.commands import (
     CommandRefusal,
@@ -285,7 +285,7 @@ def complete_compaction(state: State, result: SummaryCompleted) -> ContextCompac
             else "the model gave no summary"
         )
         return _failed_with_usage(state, result, kind, why)
-    return build_from(
+    return copy_as(
         ContextCompacted,
         result,
         turn=facts.turns + 1,
@@ -421,7 +421,7 @@ def _refuse_too_short(facts: RunFacts) -> CommandRefused:
 
 def _failed_with_usage(state: Compacting, result: SummaryCompleted, kind: str, why: str) -> CompactionFailed:
     failure = _failure(state, kind, why)
-    return build_from(
+    return copy_as(
         CompactionFailed, result, turn=failure.turn, trigger=failure.trigger, kind=kind, message=failure.message
     )
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from loomlog.schemas.approval_policy import ALLOW
 from loomlog.schemas.generated.run_events import ApprovalDecided, ApprovalEscalated, ApprovalGiven
 from loomlog.schemas.generated.values import MeterAmount
-from loomlog.schemas.records import build_from, replace
+from loomlog.schemas.records import copy_as, replace
 from loomlog.services.core.approvals.evaluation import AMOUNT_MAX
 from loomlog.services.core.approvals.tree_totals import changes_at_end, changes_of
 from loomlog.services.core.run.interrupts.approvals import arguments_sha256
@@ -34,7 +34,7 @@ def apply_approval_decided(state: State, event: ApprovalDecided) -> AwaitingTool
         raise IllegalEvent(f"a second verdict about the call {place}")
     if event.arguments_sha256 != arguments_sha256(state.requested_calls[event.index].input):
         raise IllegalEvent(f"a verdict about other arguments than those of the call {place}")
-    decision = build_from(CallDecision, event)
+    decision = copy_as(CallDecision, event)
     facts = state.facts
     if event.verdict.tree_amounts:
         facts = with_changes(facts, changes_of(event.verdict))

@@ -4,7 +4,7 @@ Before: services/core/run/evolve.py. After: AwaitingTools, whose `questions` are
 """
 
 from loomlog.schemas.generated.run_events import InterruptionClosed, InterruptionOpened, PersonNotified
-from loomlog.schemas.records import build_from, replace
+from loomlog.schemas.records import copy_as, replace
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.interrupts.evolve_approvals import end_approval
 from loomlog.services.core.run.interrupts.questions import (
@@ -99,7 +99,7 @@ def _answered_call(question: Question, event: InterruptionClosed) -> OpenCall:
         answer=event.answer,
         is_held=question.is_held,
     )
-    return build_from(OpenCall, question, is_unstarted=True, answers=(*question.answers, answer))
+    return copy_as(OpenCall, question, is_unstarted=True, answers=(*question.answers, answer))
 
 
 def with_idle_time(state: AwaitingTools, at_ms: int) -> AwaitingTools:

@@ -6,7 +6,7 @@ services/core/run/lifecycle/timers.py.
 
 from loomlog.schemas.generated.run_events import InterruptionOpened
 from loomlog.schemas.generated.values import ApprovalVote, CallVerdict, ToolCall
-from loomlog.schemas.records import Value, build_from
+from loomlog.schemas.records import Value, copy_as
 
 RESOLVED, DECLINED, TIMED_OUT, CANCELLED = "resolved", "declined", "timed_out", "cancelled"
 """Final statuses of a question; of an approval: approved, denied, and the same two."""
@@ -78,4 +78,4 @@ class ClosedQuestion(Value, frozen=True, kw_only=True):
 
 def question_of(event: InterruptionOpened, call: ToolCall) -> Question:
     """Return the question that the event opens for that call."""
-    return build_from(Question, event, call=call)
+    return copy_as(Question, event, call=call)

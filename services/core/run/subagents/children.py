@@ -36,7 +36,7 @@ from loomlog.schemas.generated.values import (
     VolumeGrant,
 )
 from loomlog.schemas.ids import child_run_id
-from loomlog.schemas.records import build_from, replace
+from loomlog.schemas.records import copy_as, replace
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.commands import ChildrenRequested, ChildReported, CommandRefusal, StartCommand
 from loomlog.services.core.run.conversation import compaction as conversation_compaction
@@ -79,7 +79,7 @@ def plan_children(state: AwaitingTools, result: ChildrenRequested) -> list[Event
                 outcome="error",
             ),
         ]
-    plan = build_from(ChildrenPlanned, result, call_id=opened.call.id)
+    plan = copy_as(ChildrenPlanned, result, call_id=opened.call.id)
     if result.op == delegation.SEND and _pending_sends(state, result.child_run_id):
         return [*acts, plan]  # sent when the child has answered the text before it
     begun = delegation.begin_delegation(plan, result.at_ms)

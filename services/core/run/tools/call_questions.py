@@ -16,7 +16,7 @@ services/core/run/interrupts/evolve_questions.py folds the events.
 import hashlib
 
 from loomlog.schemas.generated.run_events import Event, InterruptionClosed, InterruptionOpened, ToolCallRequested
-from loomlog.schemas.records import build_from
+from loomlog.schemas.records import copy_as
 from loomlog.services.core.run.commands import CallAsks
 from loomlog.services.core.run.interrupts.questions import CALL_QUESTION, CANCELLED, Question
 from loomlog.services.core.run.state import AwaitingTools, OpenCall, State, find_open_call
@@ -34,7 +34,7 @@ def ask_about_call(state: State, result: CallAsks) -> list[Event]:
     place = f"{state.facts.run_id}:{result.turn}.{result.index}.{result.attempt}"
     return [
         *hook_events.hook_events(result.turn, opened, result.hook_acts),
-        build_from(
+        copy_as(
             InterruptionOpened,
             result,
             call_id=opened.call.id,
@@ -52,7 +52,7 @@ def call_again(turn: int, question: Question) -> ToolCallRequested:
 
 def reopened(question: Question) -> OpenCall:
     """Return the call of a question as it was when it asked."""
-    return build_from(OpenCall, question)
+    return copy_as(OpenCall, question)
 
 
 def recover_held_calls(state: AwaitingTools) -> list[Event]:

@@ -15,7 +15,7 @@ time after which the run does not rely on the queue any more.
 
 from loomlog.schemas.generated.run_commands import ReportWait
 from loomlog.schemas.generated.run_events import CallWaiting, Event, ToolReturned, WaitReported
-from loomlog.schemas.records import build_from, replace
+from loomlog.schemas.records import copy_as, replace
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.commands import CallWaits, WaitReportCommand
 from loomlog.services.core.run.run_facts import RunFacts
@@ -40,7 +40,7 @@ def start_waiting(state: State, result: CallWaits) -> list[Event]:
         return []
     return [
         *hook_events.hook_events(result.turn, opened, result.hook_acts),
-        build_from(CallWaiting, result, call_id=opened.call.id),
+        copy_as(CallWaiting, result, call_id=opened.call.id),
     ]
 
 

@@ -15,7 +15,7 @@ from loomlog.schemas.generated.run_events import (
     ToolReturned,
 )
 from loomlog.schemas.generated.values import CallVerdict, InterruptionRequest
-from loomlog.schemas.records import build_from, replace
+from loomlog.schemas.records import copy_as, replace
 from loomlog.services.core.run import limits
 from loomlog.services.core.run.commands import ModelAnswered, ModelFailed
 from loomlog.services.core.run.conversation import compaction
@@ -36,7 +36,7 @@ def handle_model_answered(state: State, result: ModelAnswered) -> list[Event]:
     if not isinstance(state, AwaitingModel) or (state.turn, state.attempt) != (result.turn, result.attempt):
         return []  # a late answer changes nothing
     tool_lists = () if result.tool_lists == state.facts.tool_lists else result.tool_lists
-    replied = build_from(ModelReplied, result, tool_lists=tool_lists)
+    replied = copy_as(ModelReplied, result, tool_lists=tool_lists)
     facts = state.facts
     if result.tool_calls:
         events = [replied, *_tool_intents(facts, result)]

@@ -8,21 +8,18 @@ Before: memory.py. After: services/cli/http/api.py.
 import json
 import re
 import sys
-import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import httpx
 import typer
-from rich.console import Console
 from rich.text import Text
 
-from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import FAILED, UsageError
-from loomlog.services.cli.http.api import ApiResponse, explain_pending
+from loomlog.services.cli.http.api import ApiResponse
+from loomlog.services.cli.http.requests import print_change, print_written, send
 from loomlog.services.cli.operations import IdempotencyKey, Tenant
-from loomlog.services.cli.runs.runs import Json, open_api
+from loomlog.services.cli.runs.runs import Json
 from loomlog.services.cli.terminal.formatting import pluralize, size
 from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, WARNING, console, fact_line, print_json
 from loomlog.services.cli.terminal.times import UNIT_S
@@ -38,7 +35,6 @@ USAGE_HEADER = "x-loomlog-memory-usage"
 WRITE_TIMEOUT_S = 90.0
 """Seconds to wait for the answer of a write; the API waits up to 50 s for the owner."""
 REEMBED_TIMEOUT_S = 3_600.0
-CONNECT_TIMEOUT_S = 5.0
 INPUT_BYTES_MAX = 6 * VALUE_BYTES_MAX
 """Bytes of JSON that may be a value of VALUE_BYTES_MAX: every character escaped."""
 TTL = re.compile(r"(\d{1,10})([smhdw]?)\Z", re.ASCII)
@@ -79,7 +75,7 @@ def set_entry(
     # The text goes out as it came in: a number that JSON parsers round is refused by the API, not rounded here.
     more = "".join(f", {json.dumps(name)}: {json.dumps(option)}" for name, option in options.items())
     body = f'{{"value": {value}{more}}}'.encode()
-    response = run(_send("PUT", key_path(scope, key), {"tenant": tenant}, idempotency_key, content=body))
+    response = _send("PUT", key_path(scope, key), {"tenant": tenant}, idempotency_key, body)
     answer = dict(response.value)
     answer.setdefault("usage", _parse_usage(response))
     if as_json:
@@ -87,7 +83,7 @@ def set_entry(
         return
     out = console()
     revision = f", revision {answer['revision']}" if answer.get("revision") else ""
-    _print_change(out, key, f"is set{revision}", response)
+    print_change(key, f"is set{revision}", response)
     if answer["usage"]:
         out.print(fact_line(scope_label(scope), f" {usage_text(answer['usage'])}"))
     if embed and not answer["embedded"]:
@@ -101,13 +97,12 @@ def remove(
 ) -> None:
     """Delete a key, if there is one; its past stays readable."""
     scope, (key,) = parse_words(words, "KEY")
-    response = run(_send("DELETE", key_path(scope, key), {"tenant": tenant}, idempotency_key))
+    response = _send("DELETE", key_path(scope, key), {"tenant": tenant}, idempotency_key)
     if as_json:
         print_json({"scope": scope.name, "scope_id": scope.id, "key": key, "position": response.position or None})
         return
-    out = console()
-    _print_change(out, key, "no longer exists", response)
-    out.print(Text(f"`{hint('log', scope, key, tenant=tenant)}` shows what it was.", style=DIM))
+    print_change(key, "no longer exists", response)
+    console().print(Text(f"`{hint('log', scope, key, tenant=tenant)}` shows what it was.", style=DIM))
 
 
 def drop(
@@ -121,15 +116,15 @@ def drop(
     """Delete all keys of a scope; without --yes, count them."""
     scope, _ = parse_words(words)
     params = {"tenant": tenant, "dry_run": str(not yes).lower(), "reason": reason if yes else ""}
-    response = run(_send("DELETE", scope_path(scope), params, idempotency_key))
+    response = _send("DELETE", scope_path(scope), params, idempotency_key)
     answer = response.value
     if as_json:
-        print_json({**answer, "position": response.position or None})
+        print_written(response)
         return
     out = console()
     keys = pluralize(answer["keys"], "key")
     if yes:
-        _print_change(out, scope_label(scope), f"has lost {keys}", response)
+        print_change(scope_label(scope), f"has lost {keys}", response)
     elif answer["keys"]:
         out.print(f"{scope_label(scope)}: {keys}, {size(answer['bytes'])}")
         out.print(Text("Nothing was deleted; --yes deletes them.", style=WARNING))
@@ -147,7 +142,7 @@ def reembed(
     """Embed those entries of a scope that have no vector of the present model; without --yes, count them."""
     scope, _ = parse_words(words)
     params = {"scope": scope.name, "scope_id": scope.id, "dry_run": str(not yes).lower(), "tenant": tenant}
-    answer = run(_send("POST", f"{PATH}/reembed", params, idempotency_key, timeout_s=REEMBED_TIMEOUT_S)).value
+    answer = _send("POST", f"{PATH}/reembed", params, idempotency_key, timeout_s=REEMBED_TIMEOUT_S).value
     failed = answer.get("rows_failed") or 0
     if as_json:
         print_json(answer)
@@ -162,11 +157,6 @@ def reembed(
 
 
 # --- output ----------------------------------------------------------------------------------------------------------
-
-
-def _print_change(out: Console, name: str, what: str, response: ApiResponse) -> None:
-    event = (("  event ", DIM), response.position) if response.position else ()
-    out.print(Text.assemble((name, NAME), f" {what}", *event))
 
 
 def _print_reembedding(scope: Scope, answer: Mapping[str, Any]) -> None:
@@ -250,25 +240,13 @@ def _parse_ttl(text: str) -> int:
     return seconds
 
 
-async def _send(
+def _send(
     method: str,
     path: str,
     params: Mapping[str, str],
     key: str,
+    body: bytes | None = None,
     *,
-    content: bytes | None = None,
     timeout_s: float = WRITE_TIMEOUT_S,
 ) -> ApiResponse:
-    """Send a write once, whatever becomes of the answer. Raises CliError."""
-    key = key or str(uuid.uuid4())
-    headers = {"Idempotency-Key": key} | ({"Content-Type": "application/json"} if content is not None else {})
-    with explain_pending(key):
-        async with open_api() as api:
-            return await api.request(
-                method,
-                path,
-                params={name: text for name, text in params.items() if text},
-                headers=headers,
-                content=content,
-                timeout=httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S),
-            )
+    return send(method, path, body, params=params, key=key, timeout_s=timeout_s)

@@ -6,17 +6,17 @@ Before: memory.py. After: services/cli/http/api.py.
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
-from urllib.parse import urlencode
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from loomlog.schemas.position import Position as LogPosition
-from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import CliError, NotFound, UsageError
+from loomlog.services.cli.http.requests import get as get_answer
+from loomlog.services.cli.http.requests import send
 from loomlog.services.cli.operations import Position, Tenant
-from loomlog.services.cli.runs.runs import Json, open_api, resolve_run_id
+from loomlog.services.cli.runs.runs import Json, resolve_run_id
 from loomlog.services.cli.terminal.formatting import pluralize, short_value, size
 from loomlog.services.cli.terminal.output import DIM, NAME, WARNING, console, fact_line, print_json, print_table
 from loomlog.services.cli.terminal.times import to_rfc3339
@@ -69,7 +69,7 @@ def list_memory(
     if len(words) > 1 or words == [TENANT]:
         scope, _ = parse_words(words)
         params: dict[str, str | int] = {"prefix": prefix, "after": after, "limit": limit}
-        page = run(_get(f"{scope_path(scope)}/keys", params | shared))
+        page = get_answer(f"{scope_path(scope)}/keys", params | shared)
         if as_json:
             print_json(page)
         else:
@@ -78,7 +78,7 @@ def list_memory(
     if prefix or after:
         raise UsageError("--prefix and --after choose keys: name a scope and its id, such as `ls user ada`.")
     names = [check_scope_name(word) for word in words] or SCOPES
-    scopes = run(_list_scopes(names, shared))
+    scopes = [get_answer(f"{PATH}/scopes/{name}", shared) for name in names]
     if as_json:
         print_json({"scopes": scopes})
         return
@@ -90,7 +90,7 @@ def get(
 ) -> None:
     """Show a value, who set it, and where it was learnt."""
     scope, (key,) = parse_words(words, "KEY")
-    answer = run(_get(key_path(scope, key), {"tenant": tenant, "position": position}))
+    answer = get_answer(key_path(scope, key), {"tenant": tenant, "position": position})
     if "entry" not in answer:  # a key that ends in /history and does not exist is read as the history of another one
         raise NotFound(f"There is no key {key} in {scope_label(scope)}.")
     entry = answer["entry"]
@@ -128,7 +128,7 @@ def log(
     """Show the changes of a key of the last 30 days, newest first: who, when, in which call of which run."""
     scope, (key,) = parse_words(words, "KEY")
     params: dict[str, str | int] = {"limit": limit, "cursor": cursor, "tenant": tenant, "position": position}
-    answer = run(_get(f"{key_path(scope, key)}/history", params))
+    answer = get_answer(f"{key_path(scope, key)}/history", params)
     if "versions" not in answer:
         raise CliError(
             f"The changes of {key} cannot be read while there is a key {key}/history, whose path is the same."
@@ -176,7 +176,7 @@ def at(
         "tenant": tenant,
         "position": position,
     }
-    answer = run(_get(f"{PATH}/at", params))
+    answer = get_answer(f"{PATH}/at", params)
     if as_json:
         print_json(answer)
         return
@@ -219,7 +219,7 @@ def search(
     named = scope_named(scope, scope_id)
     body: dict[str, Any] = {"query": query, "scope": named.name, "scope_id": named.id, "top_k": top_k}
     body |= ({"prefix": prefix} if prefix else {}) | ({"sources": sources} if sources else {})
-    answer = run(_search(body, {"tenant": tenant, "position": position}))
+    answer = send("POST", f"{PATH}/search", body, params={"tenant": tenant, "position": position}).value
     if as_json:
         print_json(answer)
         return
@@ -253,7 +253,7 @@ def usage(words: ScopeWords, tenant: Tenant = "", position: Position = "", as_js
     """Show what a scope holds, and how much it may."""
     scope, _ = parse_words(words)
     params = {"scope": scope.name, "scope_id": scope.id, "tenant": tenant, "position": position}
-    answer = run(_get(f"{PATH}/usage", params))
+    answer = get_answer(f"{PATH}/usage", params)
     if as_json:
         print_json(answer)
         return
@@ -354,7 +354,7 @@ def _print_value(value: Any) -> None:
         print(value_text(value))
 
 
-# --- requests --------------------------------------------------------------------------------------------------------
+# --- input -----------------------------------------------------------------------------------------------------------
 
 
 def _check_position(text: str) -> str:
@@ -362,19 +362,3 @@ def _check_position(text: str) -> str:
         return str(LogPosition.parse(text)) if text else ""
     except ValueError as error:
         raise UsageError(f"--event: {error}.") from error
-
-
-async def _get(path: str, params: Mapping[str, str | int]) -> Any:
-    async with open_api() as api:
-        return await api.get(path, params)
-
-
-async def _list_scopes(names: Sequence[str], params: Mapping[str, str]) -> Sequence[Mapping[str, Any]]:
-    async with open_api() as api:
-        return [await api.get(f"{PATH}/scopes/{name}", params) for name in names]
-
-
-async def _search(body: Mapping[str, Any], params: Mapping[str, str]) -> Any:
-    query = urlencode({name: text for name, text in params.items() if text})
-    async with open_api() as api:
-        return (await api.post(f"{PATH}/search" + (f"?{query}" if query else ""), body)).value

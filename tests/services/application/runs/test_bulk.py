@@ -97,7 +97,7 @@ async def test_one_that_fails_says_why_and_keeps_no_other_from_it() -> None:
         runs = {await started(made) for _ in range(3)}
         for run_id in runs:
             made.happen(run_id, BAD)
-        made.unfoldable = "IllegalBudgetEvent: two replies"
+        made.unfoldable = "ValueError: two replies"
         page = await made.layer.bulk.act(ADMIN_CALLER, "release", "status=quarantined", "")
         assert {one.run_id for one in page.results} == runs
         for one in page.results:

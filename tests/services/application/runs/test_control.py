@@ -202,7 +202,7 @@ async def test_a_release_that_ends_in_quarantine_again_says_why_and_where() -> N
     async with world() as made:
         run = await start(made, "silent")
         await made.layer.control.quarantine(ADMIN_CALLER, run.run_id)
-        made.unfoldable = "IllegalBudgetEvent: two replies"
+        made.unfoldable = "ValueError: two replies"
         actual = await declined(made.layer.control.release(ADMIN_CALLER, run.run_id))
         assert (actual.code, "two replies" in actual.message) == ("run_quarantined", True)
         assert str(actual.details["position"]).startswith("loom.run.events/")

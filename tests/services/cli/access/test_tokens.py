@@ -1,11 +1,8 @@
 """`loomlog tokens`, and the words of the original for it."""
 
 import pytest
-from typer.testing import CliRunner
 
-from loomlog.services.cli.access import tokens
-from loomlog.services.cli.main import app
-from tests.services.cli.fake_api import FakeApi, Scripted
+from tests.services.cli.fake_api import FakeApi, Scripted, invoke
 
 PATH = "/v1/_operatortokendef"
 TEXT = "lct_of-the-token"
@@ -27,16 +24,10 @@ CREATED = {"op": "create", "name": "ci", "tenant_id": "acme", "scopes": ["runs:r
 
 
 @pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
-    fake = FakeApi()
+def fake(fake: FakeApi, monkeypatch: pytest.MonkeyPatch) -> FakeApi:
     fake.answers["POST", PATH] = Scripted(body=MADE)
-    monkeypatch.setattr(tokens, "open_api", fake.client)
     monkeypatch.setenv("CI_TOKEN", "a-text-of-my-own")
     return fake
-
-
-def invoke(*arguments: str, stdin: str = ""):
-    return CliRunner().invoke(app, list(arguments), input=stdin)
 
 
 @pytest.mark.parametrize("group", ["tokens", "operator-token"])

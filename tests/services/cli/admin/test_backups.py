@@ -12,10 +12,11 @@ import pytest_asyncio
 
 from loomlog.services.cli.admin import backups
 from loomlog.services.cli.errors import CliError
+from loomlog.services.cli.http import requests
 from loomlog.services.cli.http.api import ApiClient
 from tests.services.api.serving import Served, served
 from tests.services.cli.admin.test_pauses import invoke
-from tests.services.cli.fake_api import FakeApi, Scripted, refused
+from tests.services.cli.fake_api import FakeApi, Scripted, let_commands_use, refused
 
 DESCRIBED = {
     "id": "snap_1_0123abcd",
@@ -44,13 +45,6 @@ RESTORED = {
 }
 
 
-@pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
-    fake = FakeApi()
-    monkeypatch.setattr(backups, "open_api", fake.client)
-    return fake
-
-
 @pytest_asyncio.fixture(loop_scope="session")
 async def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
     (tmp_path / "here").mkdir()
@@ -60,13 +54,14 @@ async def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
         def api_of_here() -> ApiClient:
             return ApiClient("http://test", "shared-token", transport=made.client()._transport)
 
-        monkeypatch.setattr(backups, "open_api", api_of_here)
+        let_commands_use(monkeypatch, api_of_here)
         yield made
 
 
 async def made_of(here: Served) -> str:
     await here.run()
-    return str((await backups._post(backups.BACKUPS_PATH, {})).value["id"])
+    async with requests.open_api() as api:
+        return str((await api.post(backups.BACKUPS_PATH, {})).value["id"])
 
 
 def test_creating_one_says_what_is_in_it_and_up_to_where(fake: FakeApi) -> None:

@@ -1,11 +1,8 @@
 import json
 
 import pytest
-from typer.testing import CliRunner
 
-from loomlog.services.cli.admin import budget_limits
-from loomlog.services.cli.main import app
-from tests.services.cli.fake_api import FakeApi, Scripted
+from tests.services.cli.fake_api import Scripted, invoke
 
 AT = {"X-Loomlog-Position": "loom.entity.events/0:7"}
 LIMIT = {
@@ -22,18 +19,6 @@ LIMIT = {
     "updated_at": "2026-11-21T12:00:00.000Z",
     "updated_by": "op",
 }
-
-
-@pytest.fixture
-def fake(monkeypatch) -> FakeApi:
-    fake = FakeApi()
-    monkeypatch.setattr(budget_limits, "open_api", fake.client)
-    monkeypatch.setenv("COLUMNS", "160")
-    return fake
-
-
-def invoke(*arguments: str):
-    return CliRunner().invoke(app, list(arguments))
 
 
 @pytest.mark.parametrize(

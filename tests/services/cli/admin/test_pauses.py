@@ -1,25 +1,11 @@
 import json
 
 import pytest
-from typer.testing import CliRunner
 
-from loomlog.services.cli.admin import pauses
-from loomlog.services.cli.main import app
-from tests.services.cli.fake_api import FakeApi, Scripted
+from tests.services.cli.fake_api import Scripted, invoke
 
 AT = {"X-Loomlog-Position": "loom.entity.events/0:7"}
 PAUSED = {"state": "paused", "duration_ms": 5, "force_cancelled_count": 0, "paused_runs_count": 2, "warnings": []}
-
-
-@pytest.fixture
-def fake(monkeypatch) -> FakeApi:
-    fake = FakeApi()
-    monkeypatch.setattr(pauses, "open_api", fake.client)
-    return fake
-
-
-def invoke(*arguments: str):
-    return CliRunner().invoke(app, list(arguments))
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,12 @@
 """`loomlog repair` shows the state that an aggregate would get, and restates it with --yes."""
 
 import json
+from functools import partial
 
 import pytest
-from typer.testing import CliRunner
 
-from loomlog.services.cli.admin import repair
-from loomlog.services.cli.main import app
-from tests.services.cli.fake_api import FakeApi, Scripted
+from tests.services.cli import fake_api
+from tests.services.cli.fake_api import Scripted
 
 NAME = "budget:/installation"
 KNOWN = {"aggregate": NAME, "seq": 7, "quarantine": "offset 9: it does not follow", "state": {"month": "2026-11"}}
@@ -15,16 +14,7 @@ STATED = {"aggregate": NAME, "position": "loom.entity.events/0:12"}
 AT = {"X-Loomlog-Position": "loom.entity.events/0:12"}
 
 
-@pytest.fixture
-def fake(monkeypatch) -> FakeApi:
-    fake = FakeApi()
-    monkeypatch.setattr(repair, "open_api", fake.client)
-    monkeypatch.setenv("COLUMNS", "160")
-    return fake
-
-
-def invoke(*arguments: str):
-    return CliRunner().invoke(app, ["repair", NAME, *arguments])
+invoke = partial(fake_api.invoke, "repair", NAME)
 
 
 def test_a_repair_is_a_preview_unless_it_is_said_otherwise(fake):

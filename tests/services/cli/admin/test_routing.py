@@ -1,10 +1,9 @@
 import json
+from functools import partial
 
 import pytest
-from typer.testing import CliRunner
 
-from loomlog.services.cli.admin import routing
-from loomlog.services.cli.main import app
+from tests.services.cli import fake_api
 from tests.services.cli.fake_api import FakeApi, Scripted
 
 
@@ -36,15 +35,12 @@ VIEW = {
 
 
 @pytest.fixture
-def fake(monkeypatch) -> FakeApi:
-    fake = FakeApi()
-    monkeypatch.setattr(routing, "open_api", fake.client)
+def fake(fake: FakeApi) -> FakeApi:
     fake.answers["GET", "/v1/_routing"] = Scripted(body=VIEW)
     return fake
 
 
-def invoke(*arguments: str):
-    return CliRunner().invoke(app, ["routing", *arguments])
+invoke = partial(fake_api.invoke, "routing")
 
 
 def test_every_step_says_what_runs_find_there(fake):

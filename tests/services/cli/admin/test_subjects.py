@@ -1,12 +1,11 @@
 import json
+from functools import partial
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from loomlog.services.cli.admin import subjects
-from loomlog.services.cli.main import app
-from tests.services.cli.fake_api import FakeApi, Scripted, refused
+from tests.services.cli import fake_api
+from tests.services.cli.fake_api import Scripted, refused
 
 AT = {"X-Loomlog-Position": "loom.subject.keys/0:7"}
 COVERED = {"keys": 1, "runs": 2, "live_runs": 1, "events": 9, "frames": 5, "blobs": 0}
@@ -43,15 +42,7 @@ def with_memory(**counts: int) -> dict[str, Any]:
     return {"counts": {**COVERED, **counts}, "total": 5}
 
 
-@pytest.fixture
-def fake(monkeypatch) -> FakeApi:
-    fake = FakeApi()
-    monkeypatch.setattr(subjects, "open_api", fake.client)
-    return fake
-
-
-def invoke(*arguments: str):
-    return CliRunner().invoke(app, ["subjects", *arguments])
+invoke = partial(fake_api.invoke, "subjects")
 
 
 def test_subjects_are_listed_and_shown(fake):

@@ -1,13 +1,9 @@
 import webbrowser
 
 import pytest
-from typer.testing import CliRunner
 
-from loomlog.services.cli.admin import ui
-from loomlog.services.cli.main import app
-from loomlog.services.cli.runs import runs
 from loomlog.services.cli.terminal.browser import run_page_path
-from tests.services.cli.fake_api import FakeApi, Scripted, refused, row
+from tests.services.cli.fake_api import FakeApi, Scripted, invoke, let_commands_use, refused, row
 
 VERSION = ("GET", "/ui/version.json")
 LOGIN = ("GET", "/ui/login-config.json")
@@ -26,13 +22,8 @@ def fake(monkeypatch) -> FakeApi:
     fake.answers[VERSION] = Scripted(body={"version": "1", "build": "b"})
     fake.answers[LOGIN] = Scripted(body={"open_mode": True, "login_origins": [], "version": "1"})
     fake.rows["r_1"] = row()
-    for module in (ui, runs):
-        monkeypatch.setattr(module, "open_api", lambda: fake.client("secret-token"))
+    let_commands_use(monkeypatch, lambda: fake.client("secret-token"))
     return fake
-
-
-def invoke(*arguments: str):
-    return CliRunner().invoke(app, list(arguments))
 
 
 def test_the_page_is_opened_and_its_address_is_printed(fake, opened):

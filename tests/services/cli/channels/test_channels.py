@@ -3,22 +3,20 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
-from typer.testing import CliRunner
 
-from loomlog.services.cli.channels import changes, reads
 from loomlog.services.cli.errors import USAGE_ERROR
+from loomlog.services.cli.http import events
 from loomlog.services.cli.http.api import ApiClient
-from loomlog.services.cli.main import app
-from loomlog.services.cli.runs import runs
 from tests.services.api.serving import served
 from tests.services.api.test_channel_endpoints import Process
 from tests.services.application.world import ACME
-from tests.services.cli.fake_api import FakeApi, Scripted, frame, refused
+from tests.services.cli.fake_api import FakeApi, Scripted, frame, invoke, let_commands_use, refused
 from tests.services.families.memory.commands.conftest import _LoopTransport, ok
 
 AT = {"X-Loomlog-Position": "loom.channel.events/1:7"}
@@ -40,17 +38,12 @@ ROW: dict[str, Any] = {
 MESSAGE: dict[str, Any] = {"id": "msg_1", "value": {"n": 1}, "published_at": "2026-01-31T12:00:00.000000001Z"}
 
 
-def channels(*arguments: str) -> Any:
-    return CliRunner().invoke(app, ["channels", *arguments])
+channels = partial(invoke, "channels")
 
 
 @pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
-    fake = FakeApi()
-    for module in (reads, changes, runs):
-        monkeypatch.setattr(module, "open_api", fake.client)
-    monkeypatch.setattr(reads, "RETRY_S", 0.0)
-    monkeypatch.setenv("COLUMNS", "200")
+def fake(fake: FakeApi, monkeypatch: pytest.MonkeyPatch) -> FakeApi:
+    monkeypatch.setattr(events, "RETRY_S", 0.0)
     return fake
 
 
@@ -145,8 +138,8 @@ def test_await_tells_what_came_and_fails_without(fake: FakeApi) -> None:
 
 
 def test_tail_goes_on_after_the_last_message_when_a_connection_is_lost(fake: FakeApi) -> None:
-    first = frame("message", {**MESSAGE, "cursor": "cur_1"})
-    second = frame("message", {**MESSAGE, "id": "msg_2", "cursor": "cur_2"})
+    first = frame("message", {**MESSAGE, "cursor": "cur_1"}, "cur_1")
+    second = frame("message", {**MESSAGE, "id": "msg_2", "cursor": "cur_2"}, "cur_2")
     fake.streams += [
         Scripted(pieces=[first, b": keepalive\n\n"], breaks=True),
         Scripted(pieces=[second]),
@@ -165,10 +158,7 @@ async def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
     async with served(tmp_path) as api:
         monkeypatch.setattr(api.world.layer, "dispatch", made.dispatch)
         transport = _LoopTransport(api.app, asyncio.get_running_loop())
-        for module in (reads, changes, runs):
-            monkeypatch.setattr(
-                module, "open_api", lambda: ApiClient("http://test", f"{ACME.name}-token", transport=transport)
-            )
+        let_commands_use(monkeypatch, lambda: ApiClient("http://test", f"{ACME.name}-token", transport=transport))
         monkeypatch.setenv("COLUMNS", "200")
         yield made
     await made.operations.close()

@@ -5,13 +5,9 @@ from typing import Any
 
 import httpx
 import pytest
-from typer.testing import CliRunner
 
-from loomlog.services.cli.definitions import blame, changes, reads, transfer
-from loomlog.services.cli.main import app
-from loomlog.services.cli.runs import runs
 from loomlog.services.core.definitions import def_id
-from tests.services.cli.fake_api import FakeApi, Scripted
+from tests.services.cli.fake_api import FakeApi, Scripted, invoke, let_commands_use
 
 PATH = "/v1/_definitions"
 AT = {"X-Loomlog-Position": "loom.entity.events/1:7"}
@@ -99,14 +95,9 @@ class Definitions(FakeApi):
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Definitions:
     fake = Definitions()
-    for module in (reads, changes, transfer, blame, runs):
-        monkeypatch.setattr(module, "open_api", fake.client)
+    let_commands_use(monkeypatch, fake.client)
     monkeypatch.setenv("COLUMNS", "200")
     return fake
-
-
-def invoke(*arguments: str) -> Any:
-    return CliRunner().invoke(app, list(arguments))
 
 
 def defs(*arguments: str) -> Any:

@@ -1,11 +1,9 @@
 """`loomlog audit acts` over the API."""
 
-import pytest
-from typer.testing import CliRunner
+from functools import partial
 
-from loomlog.services.cli.log import acts
-from loomlog.services.cli.main import app
-from tests.services.cli.fake_api import FakeApi, Scripted
+from tests.services.cli import fake_api
+from tests.services.cli.fake_api import Scripted
 
 ACT = {
     "act_id": "one", "at": "2026-01-31T12:00:00.000Z", "tenant_id": "acme", "who": "ada", "token": "ci",
@@ -15,15 +13,7 @@ ACT = {
 REFUSED = {**ACT, "act_id": "two", "outcome": "refused", "code": "insufficient_scope", "count": 7}
 
 
-@pytest.fixture
-def fake(monkeypatch) -> FakeApi:
-    fake = FakeApi()
-    monkeypatch.setattr(acts, "open_api", fake.client)
-    return fake
-
-
-def invoke(*arguments: str):
-    return CliRunner().invoke(app, ["audit", "acts", *arguments])
+invoke = partial(fake_api.invoke, "audit", "acts")
 
 
 def test_acts_are_shown_with_what_they_changed(fake):

@@ -1,13 +1,13 @@
 import json
+from functools import partial
 from typing import Any
 
 import httpx
 import pytest
-from typer.testing import CliRunner
 
-from loomlog.services.cli.main import app
-from loomlog.services.cli.runs import bulk, control
-from tests.services.cli.fake_api import FakeApi, row
+from loomlog.services.cli.runs import bulk
+from tests.services.cli import fake_api
+from tests.services.cli.fake_api import FakeApi, let_commands_use, row
 
 WHERE = "status=running,agent=assistant"
 
@@ -46,15 +46,13 @@ class Installation(FakeApi):
 def made(monkeypatch: pytest.MonkeyPatch) -> Any:
     def make(*pages: list[dict[str, Any]]) -> Installation:
         fake = Installation(*pages)
-        for module in (bulk, control):
-            monkeypatch.setattr(module, "open_api", fake.client)
+        let_commands_use(monkeypatch, fake.client)
         return fake
 
     return make
 
 
-def invoke(*arguments: str, stdin: str = "") -> Any:
-    return CliRunner().invoke(app, ["runs", *arguments], input=stdin)
+invoke = partial(fake_api.invoke, "runs")
 
 
 def test_a_dry_run_says_how_many_and_which_and_does_nothing(made: Any) -> None:

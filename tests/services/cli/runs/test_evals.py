@@ -1,13 +1,13 @@
 """`loomlog evals submit | ls | show`."""
 
 import json
+from functools import partial
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from loomlog.services.cli.main import app
 from loomlog.services.cli.runs import evals
+from tests.services.cli import fake_api
 from tests.services.cli.fake_api import FakeApi, Scripted, row
 
 RUN = "r_" + "0" * 26
@@ -27,19 +27,11 @@ JUDGEMENT = {
 SUMS = {"mean": 0.5, "median": 0.5, "min": 0.25, "max": 0.75, "latest": 0.75, "count": 2}
 
 
-@pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
-    made = FakeApi()
-    monkeypatch.setattr(evals, "open_api", made.client)
-    return made
-
-
 def answer(fake: FakeApi, body: dict[str, Any], **headers: str) -> None:
     fake.answers["POST", evals.PATH] = Scripted(body=body, headers=headers)
 
 
-def invoke(*arguments: str) -> Any:
-    return CliRunner().invoke(app, ["evals", *arguments])
+invoke = partial(fake_api.invoke, "evals")
 
 
 def test_a_judgement_is_submitted_with_its_dimensions_under_a_key(fake: FakeApi) -> None:

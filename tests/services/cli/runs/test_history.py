@@ -19,6 +19,7 @@ from loomlog.services.cli.terminal.output import Terminal
 from loomlog.services.cli.terminal.state_text import print_state
 from loomlog.services.stream.archive.bundle_replay import replay_bundle
 from tests.services.api.serving import Served, served
+from tests.services.cli.fake_api import let_commands_use
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -28,8 +29,8 @@ async def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
         def client() -> ApiClient:
             return ApiClient("http://test", "shared-token", transport=httpx.ASGITransport(app=made.app))
 
-        monkeypatch.setattr(runs, "open_api", client)
-        monkeypatch.setattr(history, "open_api", client)
+        let_commands_use(monkeypatch, client)
+        let_commands_use(monkeypatch, client)
         yield made
 
 

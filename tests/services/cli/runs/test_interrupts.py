@@ -1,11 +1,11 @@
 import json
 from datetime import UTC, datetime
+from functools import partial
 
 import pytest
-from typer.testing import CliRunner
 
-from loomlog.services.cli.main import app
 from loomlog.services.cli.runs import interrupts
+from tests.services.cli import fake_api
 from tests.services.cli.fake_api import POSITION, FakeApi, Scripted, row
 
 ASKED = {
@@ -28,18 +28,15 @@ PATH = "/v1/runs/r_1/interrupts/intr_1/resolve"
 
 
 @pytest.fixture
-def fake(monkeypatch) -> FakeApi:
-    fake = FakeApi()
+def fake(fake: FakeApi) -> FakeApi:
     fake.rows["r_1"] = row("r_1")
     fake.pages["/v1/interrupts"] = lambda request: {"interrupts": [ASKED], "total": 3, "next": None}
     done = {"interrupt_id": "intr_1", "status": "resolved", "resolved_at": "2026-01-31T12:00:01.000Z"}
     fake.answers["POST", PATH] = Scripted(body=done, headers={"X-Loomlog-Position": POSITION})
-    monkeypatch.setattr(interrupts, "open_api", fake.client)
     return fake
 
 
-def invoke(*arguments: str):
-    return CliRunner().invoke(app, ["inbox", *arguments])
+invoke = partial(fake_api.invoke, "inbox")
 
 
 def words(changes=None, now="2026-01-31T12:08:00+00:00") -> list[str]:

@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from loomlog.services.cli.main import app
-from loomlog.services.cli.runs import evals, judge, runs
-from loomlog.services.cli.runs.judge import UnusableVerdict, Verdict, parse_verdict
-from tests.services.cli.fake_api import FakeApi, Scripted, frame, refused, row
+from loomlog.services.cli.runs import evals, judge
+from loomlog.services.cli.runs.judge import Verdict, parse_verdict
+from tests.services.cli.fake_api import FakeApi, Scripted, frame, let_commands_use, refused, row
 
 RUBRIC = "Is it short and right?"
 TARGETS = ("r_" + "1" * 26, "r_" + "2" * 26, "r_" + "3" * 26)
@@ -66,8 +66,7 @@ class Installation(FakeApi):
 def made(monkeypatch: pytest.MonkeyPatch) -> Any:
     def make(*replies: str, **more: Any) -> Installation:
         fake = Installation(*replies, **more)
-        for module in (evals, judge, runs):
-            monkeypatch.setattr(module, "open_api", fake.client)
+        let_commands_use(monkeypatch, fake.client)
         monkeypatch.setattr(judge, "PARALLEL", 1)
         return fake
 
@@ -274,5 +273,5 @@ def test_a_verdict_is_one_json_object() -> None:
     ],
 )  # fmt: skip
 def test_anything_else_is_no_verdict(text: str) -> None:
-    with pytest.raises(UnusableVerdict):
+    with pytest.raises(ValueError, match=r"it is not|it has|must be"):
         parse_verdict(text)

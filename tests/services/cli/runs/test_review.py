@@ -125,7 +125,7 @@ def test_a_review_nobody_could_do_does_not_begin(tmp_path):
 def running(tmp_path, monkeypatch):
     """Settings over a stack that runs with the folders src and results."""
     cli = with_stack(settings_in(tmp_path), child("api"), known=wiring(tmp_path))
-    monkeypatch.setattr(review, "load_cli_settings", lambda environ, working_directory: cli)
+    monkeypatch.setattr(review, "current_settings", lambda: cli)
     return cli
 
 
@@ -161,7 +161,7 @@ async def test_a_stack_that_is_starting_is_waited_for(running, tmp_path):
 
 async def test_a_stack_that_stays_incomplete_is_said(tmp_path, monkeypatch):
     starting = with_stack(settings_in(tmp_path), child("api"))
-    monkeypatch.setattr(review, "load_cli_settings", lambda environ, working_directory: starting)
+    monkeypatch.setattr(review, "current_settings", lambda: starting)
     monkeypatch.setattr(review, "STARTING_TIMEOUT_S", 0.01)
     with pytest.raises(CliError, match=r"was not complete within 0\.01 s"):
         await review._join_running_stack(starting, tmp_path, None, steps())

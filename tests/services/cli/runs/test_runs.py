@@ -2,26 +2,17 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from loomlog.services.cli.main import app
-from loomlog.services.cli.runs import bulk, control, runs
-from tests.services.cli.fake_api import IDS, POSITION, FakeApi, Scripted, frame, frames, refused, row
+from loomlog.services.cli.runs import runs
+from tests.services.cli.fake_api import IDS, POSITION, FakeApi, Scripted, frame, frames, invoke, refused, row
 
 DONE = frame("done", {"type": "done", "stop_reason": "end_turn"}, 1024)
 
 
 @pytest.fixture
-def fake(monkeypatch) -> FakeApi:
-    fake = FakeApi()
+def fake(fake: FakeApi) -> FakeApi:
     fake.rows["r_1"] = row()
-    for module in (runs, control, bulk):
-        monkeypatch.setattr(module, "open_api", fake.client)
     return fake
-
-
-def invoke(*arguments: str, stdin: str = ""):
-    return CliRunner().invoke(app, list(arguments), input=stdin)
 
 
 def test_a_run_that_completes_ends_with_0_and_shows_its_position(fake):

@@ -6,7 +6,6 @@ import pytest
 from typer.testing import CliRunner
 
 from loomlog.services.cli.main import app
-from loomlog.services.cli.runs import runs
 from tests.services.cli.fake_api import FakeApi, row
 
 FAMILY = [
@@ -18,8 +17,7 @@ FAMILY = [
 
 
 @pytest.fixture
-def fake(monkeypatch) -> FakeApi:
-    fake = FakeApi()
+def fake(fake: FakeApi) -> FakeApi:
     rows = [row(**{"root_run_id": "r_1", "resident": False, "error": None, **member}) for member in FAMILY]
     fake.rows |= {member["run_id"]: member for member in rows}
 
@@ -28,7 +26,6 @@ def fake(monkeypatch) -> FakeApi:
         return {"runs": [one for one in rows[::-1] if one["run_id"].startswith(prefix)], "next": None}
 
     fake.pages["/v1/runs"] = page
-    monkeypatch.setattr(runs, "open_api", fake.client)
     return fake
 
 

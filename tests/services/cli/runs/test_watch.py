@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from loomlog.services.application.runs.requests import RunRequest
 from loomlog.services.application.streaming.run_states import StateFilter
+from loomlog.services.cli.http import events
 from loomlog.services.cli.main import app
 from loomlog.services.cli.runs import watch
 from tests.services.application.owner import WAIT_S
@@ -38,12 +39,9 @@ ENDED = {
 
 
 @pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
-    made = FakeApi()
-    monkeypatch.setattr(watch, "open_api", made.client)
-    monkeypatch.setattr(watch, "RETRY_S", 0.0)
-    monkeypatch.setenv("COLUMNS", "200")
-    return made
+def fake(fake: FakeApi, monkeypatch: pytest.MonkeyPatch) -> FakeApi:
+    monkeypatch.setattr(events, "RETRY_S", 0.0)
+    return fake
 
 
 def watched(*arguments: str) -> list[str]:

@@ -1,15 +1,13 @@
 """`loomlog schedules`: tables, names and ids, patterns that are only shown, and times."""
 
 import json
+from functools import partial
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from loomlog.services.cli.errors import NOT_FOUND, USAGE_ERROR
-from loomlog.services.cli.main import app
-from loomlog.services.cli.schedules import changes, reads
-from tests.services.cli.fake_api import FakeApi, Scripted, refused
+from tests.services.cli.fake_api import FakeApi, Scripted, invoke, refused
 
 PATH = "/v1/_schedules"
 NEXT = "2027-01-15T09:00:00.000000000Z"
@@ -22,8 +20,7 @@ def entry(name: str, def_id: str, **more: Any) -> dict[str, Any]:
 ENTRIES = [entry("report-a", "def_a"), entry("report-b", "def_b"), entry("nightly", "def_n"), entry("gone", "")]
 
 
-def schedules(*arguments: str) -> Any:
-    return CliRunner().invoke(app, ["schedules", *arguments])
+schedules = partial(invoke, "schedules")
 
 
 def ok(result: Any) -> list[str]:
@@ -32,11 +29,7 @@ def ok(result: Any) -> list[str]:
 
 
 @pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
-    fake = FakeApi()
-    for module in (reads, changes):
-        monkeypatch.setattr(module, "open_api", fake.client)
-    monkeypatch.setenv("COLUMNS", "200")
+def fake(fake: FakeApi) -> FakeApi:
     fake.answers["GET", f"{PATH}/list-all"] = Scripted(body={"entries": ENTRIES})
     return fake
 

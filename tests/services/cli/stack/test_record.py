@@ -50,7 +50,7 @@ def test_an_unknown_state_is_damage(tmp_path: Path) -> None:
     path = tmp_path / "stack.json"
     save_record(path, build_stack_record("", "", [CHILD]))
     path.write_text(path.read_text().replace('"ready"', '"raedy"'))
-    with pytest.raises(InvalidStackRecord, match="'raedy' of child 'api'"):
+    with pytest.raises(InvalidStackRecord, match="Invalid enum value 'raedy'"):
         load_record(path)
 
 

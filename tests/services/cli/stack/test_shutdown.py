@@ -198,4 +198,4 @@ def test_a_damaged_record_is_part_of_the_status(home: Home) -> None:
     with supervisor_lock(home.lock):
         status = read_stack_status(home)
     assert status.is_supervised
-    assert "TypeError" in status.record_error
+    assert "ValidationError" in status.record_error

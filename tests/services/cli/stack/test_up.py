@@ -39,7 +39,7 @@ def test_down_asks_for_no_space(tmp_path, monkeypatch):
 
 def test_up_while_a_stack_runs_is_refused(tmp_path, monkeypatch):
     running = with_stack(settings_in(tmp_path), child("api"))
-    monkeypatch.setattr(up, "load_cli_settings", lambda environ, working_directory: running)
+    monkeypatch.setattr(up, "current_settings", lambda: running)
     for arguments in (["up"], ["up", "--detach"]):
         result = CliRunner().invoke(app, arguments)
         assert result.exit_code == 1

@@ -10,7 +10,6 @@ from loomlog.services.families.channel.cursor import (
     NS_PER_MS,
     OLDEST,
     Cursor,
-    InvalidCursor,
     cursor_text,
     message_id,
     next_ns,
@@ -36,15 +35,14 @@ def test_the_oldest_cursor_is_of_every_queue() -> None:
 def test_any_other_text_is_refused_with_itself(text: str) -> None:
     if text == OLDEST:
         return
-    with pytest.raises(InvalidCursor) as raised:
+    with pytest.raises(ValueError, match=re.escape(repr(text))):
         parse_cursor(text, KEY)
-    assert repr(text) in str(raised.value)
 
 
 @given(TIMES)
 def test_a_cursor_is_of_one_queue(published_ns: int) -> None:
     text = cursor_text(5, message_id(KEY, published_ns))
-    with pytest.raises(InvalidCursor, match="another queue"):
+    with pytest.raises(ValueError, match="another queue"):
         parse_cursor(text, "zeta/work/tenant/")
 
 

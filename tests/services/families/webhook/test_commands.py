@@ -8,8 +8,7 @@ from typer.testing import CliRunner
 
 from loomlog.services.cli.errors import NOT_FOUND, USAGE_ERROR
 from loomlog.services.cli.main import app
-from loomlog.services.families.webhook import commands as webhooks
-from tests.services.cli.fake_api import FakeApi, Scripted, refused
+from tests.services.cli.fake_api import FakeApi, Scripted, let_commands_use, refused
 
 PATH = "/v1/_webhooks"
 
@@ -26,7 +25,7 @@ def ok(result: Any) -> list[str]:
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
     fake = FakeApi()
-    monkeypatch.setattr(webhooks, "open_api", fake.client)
+    let_commands_use(monkeypatch, fake.client)
     monkeypatch.setenv("COLUMNS", "200")
     return fake
 

@@ -38,10 +38,6 @@ FIELDS: Mapping[str, frozenset[str]] = {
 }
 
 
-class LineProblem(Exception):
-    """A line cannot be used; the text says what is expected."""
-
-
 def read_json_lines(path: Path, option: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Yield number and object of each line that is not empty. Raises NotFound, UsageError."""
     try:
@@ -78,7 +74,7 @@ def read_corpus(path: Path) -> Corpus:
                     _add(questions, _question(line))
                 case _:
                     _add(chats, _chat(line))
-        except LineProblem as problem:
+        except ValueError as problem:
             raise UsageError(f"{path}:{number}: {problem}.") from problem
     corpus = Corpus(chats=tuple(chats.values()), facts=tuple(facts.values()), questions=tuple(questions.values()))
     _check(corpus, path)
@@ -86,30 +82,30 @@ def read_corpus(path: Path) -> Corpus:
 
 
 def text_in(line: Mapping[str, Any], name: str, default: str | None = None) -> str:
-    """Return a text of a line. Raises LineProblem."""
+    """Return a text of a line. Raises ValueError."""
     value = line.get(name, default)
     if not isinstance(value, str) or (default is None and not value.strip()):
-        raise LineProblem(f'"{name}" must be a text')
+        raise ValueError(f'"{name}" must be a text')
     return value
 
 
 def check_fields(line: Mapping[str, Any], known: frozenset[str]) -> None:
-    """Raise LineProblem for an unknown field."""
+    """Raise ValueError for an unknown field."""
     if unknown := sorted(line.keys() - known):
-        raise LineProblem(f'"{unknown[0][:60]}" is unknown, expected are {", ".join(sorted(known))}')
+        raise ValueError(f'"{unknown[0][:60]}" is unknown, expected are {", ".join(sorted(known))}')
 
 
 def _kind(line: Mapping[str, Any]) -> str:
     kinds = ["fact"] if "fact" in line else ["question"] if "question" in line else ["chat"] if "chat" in line else []
     if not kinds:
-        raise LineProblem('expected a line with "fact", "question" or "chat", its id')
+        raise ValueError('expected a line with "fact", "question" or "chat", its id')
     check_fields(line, FIELDS[kinds[0]])
     return kinds[0]
 
 
 def _add(entries: dict[str, Any], entry: Any) -> None:
     if entry.id in entries:
-        raise LineProblem(f"there are two with the id {entry.id[:60]}")
+        raise ValueError(f"there are two with the id {entry.id[:60]}")
     entries[entry.id] = entry
 
 
@@ -143,11 +139,11 @@ def _question(line: Mapping[str, Any]) -> Question:
 def _chat(line: Mapping[str, Any]) -> Chat:
     messages = line.get("messages")
     if not isinstance(messages, list) or not messages or not all(isinstance(one, dict) for one in messages):
-        raise LineProblem('"messages" must be a list of objects with role and text')
+        raise ValueError('"messages" must be a list of objects with role and text')
     for one in messages:
         check_fields(one, frozenset({"role", "text", "ability"}))
         if one.get("role") not in ("user", "assistant"):
-            raise LineProblem('"role" of a message must be user or assistant')
+            raise ValueError('"role" of a message must be user or assistant')
     return Chat(
         id=text_in(line, "chat"),
         at_ms=_time(line),
@@ -161,14 +157,14 @@ def _chat(line: Mapping[str, Any]) -> Chat:
 def _ids(line: Mapping[str, Any], name: str) -> tuple[str, ...]:
     value = line.get(name, [])
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise LineProblem(f'"{name}" must be a list of ids of facts')
+        raise ValueError(f'"{name}" must be a list of ids of facts')
     return tuple(dict.fromkeys(value))
 
 
 def _count(line: Mapping[str, Any], name: str) -> int:
     value = line.get(name, 0)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise LineProblem(f'"{name}" must be a number from 0 on')
+        raise ValueError(f'"{name}" must be a number from 0 on')
     return value
 
 
@@ -177,7 +173,7 @@ def _time(line: Mapping[str, Any]) -> int:
     try:
         at = datetime.fromisoformat(text)
     except ValueError as error:
-        raise LineProblem('"at" must be a time like 2026-01-31T12:00:00Z') from error
+        raise ValueError('"at" must be a time like 2026-01-31T12:00:00Z') from error
     return int((at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp() * 1_000)
 
 

@@ -17,7 +17,6 @@ from random import Random
 from loomlog.schemas.records import Value
 from loomlog.services.cli.errors import UsageError
 from loomlog.services.families.memory.commands.evaluation.dataset import (
-    LineProblem,
     check_fields,
     read_json_lines,
     text_in,
@@ -113,9 +112,9 @@ def read_pairs(path: Path) -> list[Pair]:
             check_fields(line, frozenset({"a", "b", "label"}))
             label = text_in(line, "label")
             if label not in LABELS:
-                raise LineProblem(f'"label" must be one of {", ".join(LABELS)}')
+                raise ValueError(f'"label" must be one of {", ".join(LABELS)}')
             pairs.append(Pair(known=text_in(line, "a"), new=text_in(line, "b"), label=label))
-        except LineProblem as problem:
+        except ValueError as problem:
             raise UsageError(f"{path}:{number}: {problem}.") from problem
     if len(pairs) > PAIRS_MAX:
         raise UsageError(f"--dataset: {path} has more than {PAIRS_MAX:,} pairs.")

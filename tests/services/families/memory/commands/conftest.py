@@ -14,12 +14,10 @@ from loomlog.schemas.generated.memory_commands import SetEntry
 from loomlog.schemas.generated.values import CommandEnvelope, MemorySource
 from loomlog.services.cli.http.api import ApiClient
 from loomlog.services.cli.main import app
-from loomlog.services.cli.runs import runs
 from loomlog.services.families.memory import FAMILY
-from loomlog.services.families.memory.commands import changes, reads
 from tests.services.api.serving import served
 from tests.services.application.world import ACME
-from tests.services.cli.fake_api import FakeApi
+from tests.services.cli.fake_api import FakeApi, let_commands_use
 from tests.services.entities import MemoryEntities
 
 
@@ -36,8 +34,7 @@ def ok(result: Any) -> list[str]:
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
     fake = FakeApi()
-    for module in (reads, changes, runs):
-        monkeypatch.setattr(module, "open_api", fake.client)
+    let_commands_use(monkeypatch, fake.client)
     monkeypatch.setenv("COLUMNS", "200")
     return fake
 
@@ -81,9 +78,6 @@ async def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
     entities = MemoryEntities(FAMILY)
     async with served(tmp_path, entity_commands=entities, entity_reads=entities) as made:
         transport = _LoopTransport(made.app, asyncio.get_running_loop())
-        for module in (reads, changes, runs):
-            monkeypatch.setattr(
-                module, "open_api", lambda: ApiClient("http://test", f"{ACME.name}-token", transport=transport)
-            )
+        let_commands_use(monkeypatch, lambda: ApiClient("http://test", f"{ACME.name}-token", transport=transport))
         monkeypatch.setenv("COLUMNS", "200")
         yield ServedMemory(entities)
