@@ -16,7 +16,6 @@ from pydantic import BeforeValidator, Field
 from loomlog.connectors.configuration.approvals_block import ApprovalsBlock
 from loomlog.connectors.configuration.field_classes import BOUND, NEUTRAL, Bound, Grant, Order
 from loomlog.connectors.configuration.field_types import (
-    FORBID_EXTRA,
     BlockLabel,
     Effort,
     FiniteFloat,
@@ -33,6 +32,7 @@ from loomlog.connectors.configuration.field_types import (
     Tier,
     VolumeName,
     WordList,
+    configuration_block,
     to_block,
 )
 from loomlog.schemas.generated.values import AgentGrants
@@ -57,11 +57,10 @@ MAX_INDEX_BYTES = 1024 * 1024
 _Quota = Annotated[NonNegativeInt, Field(le=MAX_QUOTA_BYTES)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class Candidate:
     """A model a tier may use. Without a provider, `model` is an alias."""
 
-    __pydantic_config__ = FORBID_EXTRA
     provider: ProviderId | None = None
     model: str = ""
     model_pattern: str = ""
@@ -72,11 +71,10 @@ Candidates = tuple[Annotated[Candidate, BeforeValidator(lambda value: to_block(v
 """Models that a tier may use, best first. A text is the alias of one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class SamplingBlock:
     """Sampling parameters; one that is not set is the provider's default."""
 
-    __pydantic_config__ = FORBID_EXTRA
     temperature: Annotated[FiniteFloat, Field(ge=0, le=2)] | None = None
     top_p: Annotated[FiniteFloat, Field(ge=0, le=1)] | None = None
     top_k: PositiveInt | None = None
@@ -86,7 +84,7 @@ class SamplingBlock:
     stop: Annotated[StringList, Field(max_length=MAX_STOP_SEQUENCES)] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class CompactionBlock:
     """Policy for summarising a long conversation: percentages of what is summarised, and of the context window.
 
@@ -95,7 +93,6 @@ class CompactionBlock:
     that is left out goes to the memory that the agent may use.
     """
 
-    __pydantic_config__ = FORBID_EXTRA
     enabled: Annotated[Switch | None, NEUTRAL] = None
     target_percentage: Annotated[Annotated[NonNegativeInt, Field(ge=10, le=50)] | None, NEUTRAL] = None
     keep_last_n: Annotated[NonNegativeInt | None, NEUTRAL] = None
@@ -105,11 +102,10 @@ class CompactionBlock:
     memory_flush: Annotated[Switch | None, NEUTRAL] = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class CoreBlockDeclaration:
     """A labelled entry of memory that is always in the prompt: the key core/<label>."""
 
-    __pydantic_config__ = FORBID_EXTRA
     label: BlockLabel
     scope: Literal["agent", "user", "tenant", ""] = ""
     """Scope of memory; empty: agent."""
@@ -123,22 +119,20 @@ def find_duplicate_label(blocks: Sequence[CoreBlockDeclaration]) -> int | None:
     return next((position for position, label in enumerate(labels) if label in labels[:position]), None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class ChannelAccess:
     """Channels an agent may publish to and read."""
 
-    __pydantic_config__ = FORBID_EXTRA
     publish: Annotated[StringList, Grant(order=Order.CHANNELS)] = ()
     subscribe: Annotated[StringList, Grant(order=Order.CHANNELS)] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class InterruptionOverrides:
     """Value of agents.<name>.interruption; unset fields have the values of InterruptionAccess. `enabled` None: true if
     the agent lists the tool.
     """
 
-    __pydantic_config__ = FORBID_EXTRA
     enabled: Switch | None = None
     kinds: StringList = ()
     max_pending: NonNegativeInt = 0
@@ -153,11 +147,10 @@ class InterruptionAccess:
     max_pending: int = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class AgentBlock:
     """Value of agents.<name>."""
 
-    __pydantic_config__ = FORBID_EXTRA
     description: Annotated[str, NEUTRAL] = ""
     provider: Annotated[ProviderId | None, Grant(order=Order.MODELS)] = None
     model: Annotated[str, Grant(order=Order.MODELS)] = ""

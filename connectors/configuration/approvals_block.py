@@ -6,12 +6,11 @@ Before: the files, overlays of definitions. After: services/runtime/models/appro
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, get_args
 
 from pydantic import AfterValidator
 
-from loomlog.connectors.configuration.field_types import FORBID_EXTRA, Scope, to_json_value
+from loomlog.connectors.configuration.field_types import Scope, configuration_block, to_json_value
 from loomlog.schemas.approval_policy import PolicyError, parse_policy, policy_text
 
 
@@ -27,11 +26,10 @@ def _check_rules(rules: tuple[Mapping[str, Any], ...]) -> tuple[Mapping[str, Any
 RuleList = Annotated[tuple[Mapping[str, Any], ...], AfterValidator(_check_rules)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class ApprovalsBlock:
     """Value of approvals and of agents.<name>.approvals."""
 
-    __pydantic_config__ = FORBID_EXTRA
     rules: RuleList = ()
 
     @property

@@ -6,14 +6,13 @@ with the same rules.
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from loomlog.connectors.configuration.field_classes import BOUND, NEUTRAL, Grant, Order
-from loomlog.connectors.configuration.field_types import FORBID_EXTRA, NonNegativeInt
+from loomlog.connectors.configuration.field_types import NonNegativeInt, configuration_block
 
 SYSTEM, ANY = "system", "any"
 """Values of `publisher`."""
@@ -78,14 +77,13 @@ ChannelName = Annotated[str, AfterValidator(_check_name)]
 Seconds = Annotated[NonNegativeInt, Field(le=MAX_TTL_S), BeforeValidator(parse_duration_s)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class ChannelBlock:
     """Value of channels.<name>. Times in seconds, or as durations such as 90s, 1h30m and 7d.
 
     `default_ttl` 0: messages are kept for ever. `max_messages` 0: any number.
     """
 
-    __pydantic_config__ = FORBID_EXTRA
     scope: Annotated[ChannelScope, Grant(order=Order.UNSET)]
     semantic: Annotated[Semantic, NEUTRAL] = "queue"
     description: Annotated[str, NEUTRAL] = ""

@@ -7,18 +7,17 @@ Before: the files. After: check.py; connectors/credentials/outside_stores.py.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from loomlog.connectors.configuration.field_types import (
-    FORBID_EXTRA,
     EnvName,
     NonNegativeInt,
     OptionalUrl,
     TenantOrAll,
     WordList,
+    configuration_block,
 )
 from loomlog.connectors.configuration.issuer_check import is_confidential_url
 from loomlog.connectors.configuration.secret_block import ALL_TENANTS
@@ -40,11 +39,10 @@ PART_OF_TYPE: Mapping[str, tuple[str, ...]] = {
 Text = Annotated[str, Field(max_length=1_000)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class CredentialStoreBlock:
     """Value of credential_stores.<name>: a store, and the tenants that may name values in it."""
 
-    __pydantic_config__ = FORBID_EXTRA
     type: Literal["file", "vault", "aws"]
     tenants: Annotated[WordList[TenantOrAll], Field(min_length=1)]
     prefix: Text = ""

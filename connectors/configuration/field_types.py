@@ -9,9 +9,10 @@ After: model.py and agent_block.py are written with these.
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from decimal import Decimal
 from math import isfinite
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, dataclass_transform
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Strict
@@ -21,10 +22,18 @@ from loomlog.connectors.configuration.storable_text import describe_text_problem
 from loomlog.connectors.json_schema import SchemaRefused
 from loomlog.connectors.output_schema import check_output_schema
 
-FORBID_EXTRA = ConfigDict(extra="forbid")
-"""Refusal of unknown keys in every block. load.py finds them first, with their line; this catches a
-drift of the two.
-"""
+_Block = TypeVar("_Block")
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
+def configuration_block(block: type[_Block]) -> type[_Block]:
+    """Make a class a block: a frozen dataclass that pydantic fills, and that refuses unknown keys.
+
+    load.py finds those first, with their line; the refusal here catches a drift of the two.
+    """
+    block.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[attr-defined]  # what pydantic looks for
+    return dataclass(frozen=True, slots=True, kw_only=True)(block)
+
 
 AGENT_NAME_LENGTH = 128
 _AGENT_NAME = re.compile(r"[A-Za-z0-9_-]+(?:/[A-Za-z0-9_-]+)*")

@@ -8,19 +8,19 @@ Before: the files. After: check.py; connectors/identity_providers.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from loomlog.connectors.configuration.field_types import (
-    FORBID_EXTRA,
     EnvName,
     OptionalUrl,
     PositiveInt,
     Tenant,
     Url,
     WordList,
+    configuration_block,
 )
 
 Algorithm = Literal["RS256", "ES256", "EdDSA"]
@@ -35,11 +35,10 @@ Text = Annotated[str, Field(max_length=TEXT_LENGTH)]
 NonEmptyText = Annotated[str, Field(min_length=1, max_length=TEXT_LENGTH)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class IssuerBlock:
     """Value of issuers.<name>: an identity provider. Without `jwks_url` its keys are found by discovery."""
 
-    __pydantic_config__ = FORBID_EXTRA
     issuer: Url
     audience: Annotated[WordList[NonEmptyText], Field(min_length=1)]
     jwks_url: OptionalUrl = ""

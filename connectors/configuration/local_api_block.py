@@ -3,23 +3,22 @@
 Before: model.py. After: connectors/openapi.py.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated
 
 from pydantic import Field
 
-from loomlog.connectors.configuration.field_types import FORBID_EXTRA, OptionalUrl
+from loomlog.connectors.configuration.field_types import OptionalUrl, configuration_block
 from loomlog.connectors.configuration.mcp_block import Texts
 from loomlog.connectors.openapi import Api, load_api
 
 PREFIX = r"^[A-Za-z][A-Za-z0-9_-]{0,31}$|^$"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class LocalApiBlock:
     """Value of local_api. A relative path in `spec` is resolved against the folder of the file that has it."""
 
-    __pydantic_config__ = FORBID_EXTRA
     spec: str = ""
     base_url: OptionalUrl = ""
     tool_name_prefix: Annotated[str, Field(pattern=PREFIX)] = ""

@@ -6,14 +6,14 @@ Before: model.py. After: services/families/mcp/servers.py opens sessions with wh
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
 from loomlog.connectors.configuration.field_classes import NEUTRAL, Grant, Order
-from loomlog.connectors.configuration.field_types import FORBID_EXTRA, StringList, Switch, check_url
+from loomlog.connectors.configuration.field_types import StringList, Switch, check_url, configuration_block
 
 TOOL_PREFIX = "mcp__"
 """Beginning of the names of all tools of MCP servers."""
@@ -37,22 +37,20 @@ def _to_text(value: Any) -> Any:
 Texts = Mapping[str, Annotated[str, BeforeValidator(_to_text)]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class McpOAuthBlock:
     """How tokens for a server are had, where it does not say all of it. Without the block it says all."""
 
-    __pydantic_config__ = FORBID_EXTRA
     grant: Annotated[Literal["authorization_code", "client_credentials"], NEUTRAL] = "authorization_code"
     client_id: Annotated[str, NEUTRAL] = ""
     client_secret: Annotated[str, Grant(order=Order.REFERENCES)] = field(default="", repr=False)
     scopes: Annotated[StringList, NEUTRAL] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class McpServerBlock:
     """Value of mcp_servers.<name>. Headers may hold `${run.*}` and `$cred:` references."""
 
-    __pydantic_config__ = FORBID_EXTRA
     transport: Annotated[Literal["http", "streamable-http", "stdio"], NEUTRAL]
     url: Annotated[str, Grant(order=Order.HOST, held="hosts")] = ""
     headers: Annotated[Texts, Grant(order=Order.REFERENCES)] = field(default_factory=dict)

@@ -9,7 +9,7 @@ Before: field_types.py, environment.py. After: model.py; connectors/definitions/
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from fnmatch import fnmatchcase
 from typing import Annotated, Literal, NamedTuple
 
@@ -18,7 +18,6 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from loomlog.connectors.configuration.environment import secret_names
 from loomlog.connectors.configuration.field_classes import NEUTRAL, Grant, Order
 from loomlog.connectors.configuration.field_types import (
-    FORBID_EXTRA,
     EnvName,
     FiniteFloat,
     JsonValue,
@@ -30,6 +29,7 @@ from loomlog.connectors.configuration.field_types import (
     Switch,
     Url,
     WordList,
+    configuration_block,
 )
 
 MAX_DIMENSIONS = 4_000
@@ -76,11 +76,10 @@ def _check_name(value: str, limit: int) -> str:
     return value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class EmbedderBlock:
     """The block memory.embedder. `dimensions` 0: the model's own. None: the setting."""
 
-    __pydantic_config__ = FORBID_EXTRA
     provider: EmbedderProvider
     model: str = ""
     base_url: OptionalUrl = ""
@@ -90,11 +89,10 @@ class EmbedderBlock:
     batch_size: Annotated[PositiveInt, Field(le=2_048)] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class MemoryEntryBlock:
     """Item of memory.entries[]: an entry that is set at the start if it is not there. `scope_id`: empty for tenant."""
 
-    __pydantic_config__ = FORBID_EXTRA
     scope: Annotated[MemoryScope, BeforeValidator(lambda value: "tenant" if value == "global" else value)]
     scope_id: str = ""
     key: Annotated[str, AfterValidator(lambda value: _check_name(value, MAX_KEY_CHARACTERS))]
@@ -110,32 +108,29 @@ class MemoryEntryBlock:
 _Share = Annotated[FiniteFloat, Field(ge=0, le=1)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class ConsolidationBlock:
     """The block memory.consolidation: the similarities from which facts are related and from which they are one."""
 
-    __pydantic_config__ = FORBID_EXTRA
     merge_threshold: _Share = 0.95
     related_threshold: _Share = 0.85
     verify_writes: Switch = False
     detect_conflicts: Switch = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class MemoryBlock:
     """The memory block."""
 
-    __pydantic_config__ = FORBID_EXTRA
     embedder: EmbedderBlock | None = None
     entries: tuple[MemoryEntryBlock, ...] = ()
     consolidation: ConsolidationBlock = field(default_factory=ConsolidationBlock)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class ChangeSubscriptionBlock:
     """Value of change_subscriptions.<name>. An empty tenant, scope or list of kinds lets all pass."""
 
-    __pydantic_config__ = FORBID_EXTRA
     callback_url: Url
     secret_env: EnvName
     """NAME of the variable with the key of the signature."""
@@ -151,31 +146,28 @@ class ChangeSubscriptionBlock:
         return is_of_kind and self.tenant_id in ("", tenant) and self.scope in ("", scope)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class MemoryBackendConfig:
     """Address of a remote memory."""
 
-    __pydantic_config__ = FORBID_EXTRA
     base_url: OptionalUrl = ""
     api_version: str = ""
     api_key_env: EnvName | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class MemoryTenancy:
     """How tenants are kept apart; the patterns hold {tenant_id}."""
 
-    __pydantic_config__ = FORBID_EXTRA
     kind: Literal["key_per_tenant", "shared_key_with_prefix"]
     env_pattern: str = ""
     prefix_pattern: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class MemoryBackendBlock:
     """Value of memory_backends.<name>, and content of a memory backend made at run time."""
 
-    __pydantic_config__ = FORBID_EXTRA
     kind: Annotated[Literal["inprocess", "remote"], NEUTRAL]
     config: Annotated[MemoryBackendConfig | None, Grant(order=Order.UNSET)] = None
     tenancy_strategy: Annotated[MemoryTenancy | None, Grant(order=Order.UNSET)] = None

@@ -22,7 +22,6 @@ from loomlog.connectors.configuration.channel_block import ChannelBlock, Channel
 from loomlog.connectors.configuration.credential_block import CredentialStoreBlock
 from loomlog.connectors.configuration.field_classes import NEUTRAL, Grant, Order
 from loomlog.connectors.configuration.field_types import (
-    FORBID_EXTRA,
     AgentName,
     BlockLabel,
     Driver,
@@ -42,6 +41,7 @@ from loomlog.connectors.configuration.field_types import (
     Tier,
     VolumeMode,
     VolumeName,
+    configuration_block,
     require_number,
     zero_for,
 )
@@ -69,31 +69,28 @@ MAX_RATE = 1_000_000
 """Money per million tokens above which a rate is a typo."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class Defaults:
     """Model of agents that name none."""
 
-    __pydantic_config__ = FORBID_EXTRA
     provider: ProviderId | None = None
     model: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class ModelAlias:
     """Value of models.<name>: an alias of one model, or of the newest one that matches a pattern."""
 
-    __pydantic_config__ = FORBID_EXTRA
     provider: ProviderId
     model: str = ""
     model_pattern: str = ""
     effort: Effort | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class CapabilityOverrides:
     """Overrides of a provider's capabilities in a file; None leaves it to the driver."""
 
-    __pydantic_config__ = FORBID_EXTRA
     native_prompt_cache: Switch | None = None
     parallel_tool_calls: Switch | None = None
     streaming: Switch | None = None
@@ -103,11 +100,10 @@ class CapabilityOverrides:
     supports_effort: Switch | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class ProviderBlock:
     """Value of providers.<id>. `api_key_env` is a NAME; `max_concurrent` 0 = LOOMLOG_MODEL_CALLS_PER_PROVIDER."""
 
-    __pydantic_config__ = FORBID_EXTRA
     driver: Driver
     dialect: str = ""
     base_url: str = ""
@@ -117,11 +113,10 @@ class ProviderBlock:
     capabilities: CapabilityOverrides = field(default_factory=CapabilityOverrides)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class UserTier:
     """Value of user_tiers.<name>: a plan. `max_fallback_attempts` 0 = 3."""
 
-    __pydantic_config__ = FORBID_EXTRA
     provider_priority: tuple[ProviderId, ...] = ()
     tiers: Mapping[Tier, Candidates] = field(default_factory=dict)
     fallback_on_error: Switch = False
@@ -130,7 +125,7 @@ class UserTier:
     rate_limit_cooldown_ms: NonNegativeInt = 30_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class Concurrency:
     """Limits of each runtime process. The provider queue defaults to the queue of the process.
 
@@ -138,7 +133,6 @@ class Concurrency:
     configured would only slow it down.
     """
 
-    __pydantic_config__ = FORBID_EXTRA
     max_concurrent_runs: Annotated[PositiveInt, zero_for(CONCURRENT_RUNS)] = CONCURRENT_RUNS
     max_queue_depth: NonNegativeInt = 4_000
     queue_timeout_ms: NonNegativeInt = 30_000
@@ -158,42 +152,38 @@ Rate = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class ModelRates:
     """Value of pricing.models."provider/model": money per million tokens. Cache rates default to the input rate."""
 
-    __pydantic_config__ = FORBID_EXTRA
     input: Rate
     output: Rate
     cache_write: Rate | None = None
     cache_read: Rate | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class Pricing:
     """The pricing block: prices of models, in one currency."""
 
-    __pydantic_config__ = FORBID_EXTRA
     currency: Annotated[str, Field(pattern=r"^[A-Z]{3}$")] = DEFAULT_CURRENCY
     models: Mapping[str, ModelRates] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class VolumeBlock:
     """Value of volumes.<name>: a folder. A relative path is resolved against the folder of the file that has it."""
 
-    __pydantic_config__ = FORBID_EXTRA
     path: Annotated[str, Field(min_length=1)]
     mode: VolumeMode = "ro"
     default: Switch = False
     dynamic_root: Switch = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class RemoteToolBlock:
     """Value of remote_tools.<name>: a tool that a microservice serves over the log."""
 
-    __pydantic_config__ = FORBID_EXTRA
     description: str
     input_schema: JsonObject = field(default_factory=lambda: {"type": "object"})
     output_schema: OutputSchema = field(default_factory=dict)
@@ -202,39 +192,35 @@ class RemoteToolBlock:
     topic: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class ContextPluginBlock:
     """Item of context_plugins[]: changes the conversation on its way to a provider; plugins run in their order."""
 
-    __pydantic_config__ = FORBID_EXTRA
     name: Literal["redact"]
     enabled: Switch = True
     redact_tool_input: Switch = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class PermitHostWiden:
     """Value of hooks.permit_host_widen: whose hooks may allow hosts for a call, as `tenant:owner` or `owner`."""
 
-    __pydantic_config__ = FORBID_EXTRA
     owners: StringList = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class HooksBlock:
     """The hooks block: the operator's rules for hooks; hooks are registered over the API."""
 
-    __pydantic_config__ = FORBID_EXTRA
     permit_host_widen: PermitHostWiden = field(default_factory=PermitHostWiden)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class InterruptionBlock:
     """The interruption block: how runs ask people. `heartbeat_interval_ms` has no effect: no
     heartbeat is needed here.
     """
 
-    __pydantic_config__ = FORBID_EXTRA
     backend: Annotated[str, Field(pattern=r"^(webui|cli|mcp_server:.+)$")] = "webui"
     default_timeout_ms: Annotated[PositiveInt, zero_for(ASK_TIMEOUT_MS)] = ASK_TIMEOUT_MS
     max_timeout_ms: Annotated[PositiveInt, zero_for(MAX_ASK_TIMEOUT_MS)] = MAX_ASK_TIMEOUT_MS
@@ -242,33 +228,30 @@ class InterruptionBlock:
     heartbeat_interval_ms: NonNegativeInt = 30_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class SkillBlock:
     """Value of skills.<name>: an inline skill. `files`: relative path -> text."""
 
-    __pydantic_config__ = FORBID_EXTRA
     description: Annotated[str, NEUTRAL] = ""
     tools: Annotated[StringList, Grant(order=Order.TOOLS, held="tools")] = ()
     body: Annotated[str, NEUTRAL]
     files: Annotated[Mapping[str, str], NEUTRAL] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class PrincipalBlock:
     """Value of principals.<name>: the holder of the token in the environment variable `token_env`."""
 
-    __pydantic_config__ = FORBID_EXTRA
     tenant: Tenant
     subject: Subject
     scopes: Annotated[tuple[Scope, ...], Field(min_length=1)]
     token_env: EnvName
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class Configuration:
     """All blocks. Immutable; a changed file is a new Configuration."""
 
-    __pydantic_config__ = FORBID_EXTRA
     defaults: Defaults = field(default_factory=Defaults)
     models: Mapping[str, ModelAlias] = field(default_factory=dict)
     agents: Mapping[AgentName, AgentBlock] = field(default_factory=dict)

@@ -4,50 +4,47 @@ Before: field_types.py, trigger_block.py. After: model.py; connectors/definition
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from loomlog.connectors.configuration.field_classes import BOUND, NEUTRAL, Bound, Grant, Order
 from loomlog.connectors.configuration.field_types import (
-    FORBID_EXTRA,
     AgentName,
     EnvName,
     JsonObject,
     NonNegativeInt,
     StringList,
     Switch,
+    configuration_block,
 )
 from loomlog.connectors.configuration.trigger_block import CompletionHook, CredentialReference
 from loomlog.connectors.cron import CATCH_UP_MAX, JITTER_MS_MAX
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class PromptBlock:
     """A text of a prompt. `kind`: where an untrusted text comes from."""
 
-    __pydantic_config__ = FORBID_EXTRA
     type: Literal["trusted-text", "untrusted-block"]
     text: str
     kind: str = ""
     cacheable: Switch = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class PromptSegment:
     """A part of a prompt with one role."""
 
-    __pydantic_config__ = FORBID_EXTRA
     role: Literal["system", "user"]
     content: Annotated[tuple[PromptBlock, ...], Field(min_length=1)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class ScheduleBlock:
     """Value of scheduled_runs.<name>. `enabled` None: true for one made at run time, false for one in a file."""
 
-    __pydantic_config__ = FORBID_EXTRA
     agent: Annotated[AgentName, Grant(order=Order.NAMES, held="agents")]
     prompt: Annotated[tuple[PromptSegment, ...], NEUTRAL] = ()
     schedule: Annotated[str, NEUTRAL] = ""

@@ -3,12 +3,11 @@
 Before: the files. After: secret_registry.py.
 """
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from loomlog.connectors.configuration.field_types import FORBID_EXTRA, HostName, TenantOrAll, WordList
+from loomlog.connectors.configuration.field_types import HostName, TenantOrAll, WordList, configuration_block
 
 SecretWord = Literal[
     "webhook", "webhook_credentials", "schedule_credentials", "callback", "memory_backend", "credential"
@@ -18,11 +17,10 @@ WORDS_WITH_HOSTS = frozenset({"callback", "memory_backend"})
 """Uses that send the secret, or what it signs, to an address of the one who names it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class SecretBlock:
     """Value of secrets.<variable>: who may name the variable, and for what. Its value stays in the environment."""
 
-    __pydantic_config__ = FORBID_EXTRA
     tenants: Annotated[WordList[TenantOrAll], Field(min_length=1)]
     uses: Annotated[WordList[SecretWord], Field(min_length=1)]
     hosts: WordList[HostName] = ()

@@ -4,12 +4,18 @@ Before: the files, overlays of definitions. After: connectors/definitions/trigge
 """
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator
 
-from loomlog.connectors.configuration.field_types import FORBID_EXTRA, EnvName, JsonObject, JsonValue, OptionalUrl
+from loomlog.connectors.configuration.field_types import (
+    EnvName,
+    JsonObject,
+    JsonValue,
+    OptionalUrl,
+    configuration_block,
+)
 
 ANY = "any"
 _CREDENTIAL = re.compile(r"\$(cred|ghapp):[A-Za-z0-9_-]{1,128}\Z")
@@ -24,11 +30,10 @@ def _require_reference(value: str) -> str:
 CredentialReference = Annotated[str, AfterValidator(_require_reference)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class CompletionHook:
     """What happens once a run has ended."""
 
-    __pydantic_config__ = FORBID_EXTRA
     kind: Literal["channel.publish", "mcp.call", "memory.set", "http"]
     on: Literal["completed", "failed", "cancelled", "any"] = "completed"
     channel: str = ""

@@ -4,23 +4,28 @@ Before: the files, or an overlay. After: connectors/definitions/webhook.py check
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from loomlog.connectors.configuration.field_classes import BOUND, NEUTRAL, Grant, Order
-from loomlog.connectors.configuration.field_types import FORBID_EXTRA, EnvName, JsonObject, NonNegativeInt, Switch
+from loomlog.connectors.configuration.field_types import (
+    EnvName,
+    JsonObject,
+    NonNegativeInt,
+    Switch,
+    configuration_block,
+)
 from loomlog.connectors.configuration.trigger_block import CompletionHook, CredentialReference
 
 MAX_SYNC_TIMEOUT_MS = 60_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class WebhookAuth:
     """Proof that a request must carry. Secrets are named by the environment variable that has them."""
 
-    __pydantic_config__ = FORBID_EXTRA
     kind: Literal["hmac", "bearer", "none"]
     algorithm: Literal["sha256"] | None = None
     header: str = ""
@@ -29,29 +34,26 @@ class WebhookAuth:
     delivery_id_header: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class WebhookRateLimit:
     """Limit of deliveries; 0: the default."""
 
-    __pydantic_config__ = FORBID_EXTRA
     requests_per_minute: NonNegativeInt = 0
     burst: NonNegativeInt = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class WebhookSyncResponse:
     """Whether a sender may wait for the end of the run, and how long."""
 
-    __pydantic_config__ = FORBID_EXTRA
     enabled: Switch = False
     timeout_ms: Annotated[int, Field(strict=True, ge=1, le=MAX_SYNC_TIMEOUT_MS)] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class WebhookBlock:
     """Content of a webhook. `payload_mapping`: field of the run -> text, or path into the body like $.issue.title."""
 
-    __pydantic_config__ = FORBID_EXTRA
     enabled: Annotated[Switch | None, NEUTRAL] = None
     delivery: Annotated[Literal["spawn", "channel"], NEUTRAL] = "spawn"
     agent: Annotated[str, Grant(order=Order.NAMES, held="agents")] = ""

@@ -3,13 +3,12 @@
 Before: kind.py, mcp_server.py. After: kinds.py.
 """
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from loomlog.connectors.configuration.field_classes import NEUTRAL, Bound, Grant, Order
-from loomlog.connectors.configuration.field_types import FORBID_EXTRA, AgentName, EnvName, StringList, Switch
+from loomlog.connectors.configuration.field_types import AgentName, EnvName, StringList, Switch, configuration_block
 from loomlog.connectors.definitions.kind import Kind
 from loomlog.connectors.definitions.mcp_server import require_url
 from loomlog.connectors.definitions.problems import DefinitionProblem, quote
@@ -17,29 +16,26 @@ from loomlog.connectors.definitions.problems import DefinitionProblem, quote
 Text = Annotated[str, Field(min_length=1)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class PeerAuth:
     """How we prove who we are; `bearer_credential_ref` names a credential of the run."""
 
-    __pydantic_config__ = FORBID_EXTRA
     scheme: Literal["http", "apiKey", "oauth2", "mtls"]
     bearer_credential_ref: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class ExpectedSkill:
     """A skill of the peer, which becomes a tool."""
 
-    __pydantic_config__ = FORBID_EXTRA
     id: Text
     required: Switch = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class A2aAgentBlock:
     """Content of an agent elsewhere: the address of its card, or an endpoint with the binding it speaks."""
 
-    __pydantic_config__ = FORBID_EXTRA
     agent_card_url: Annotated[str, Grant(order=Order.HOST, held="hosts")] = ""
     endpoint: Annotated[str, Grant(order=Order.HOST, held="hosts")] = ""
     binding: Annotated[Literal["jsonrpc", "grpc", "rest"] | None, NEUTRAL] = None
@@ -48,30 +44,27 @@ class A2aAgentBlock:
     verify_signed_card: Annotated[Switch, Bound(words=(True, False))] = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class CardProvider:
     """Organization that offers the agents."""
 
-    __pydantic_config__ = FORBID_EXTRA
     organization: str = ""
     url: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class CardCapabilities:
     """Parts of the protocol that the card promises."""
 
-    __pydantic_config__ = FORBID_EXTRA
     streaming: Switch = False
     push_notifications: Switch = False
     extended_agent_card: Switch = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class ExposedAgent:
     """An agent of ours, as the skill that others call."""
 
-    __pydantic_config__ = FORBID_EXTRA
     agent_name: AgentName
     skill_id: Text
     skill_name: str = ""
@@ -81,20 +74,18 @@ class ExposedAgent:
     output_modes: StringList = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class SecurityScheme:
     """How others prove who they are."""
 
-    __pydantic_config__ = FORBID_EXTRA
     kind: Literal["http", "apiKey"]
     scheme: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class A2aServerCardBlock:
     """Content of a card."""
 
-    __pydantic_config__ = FORBID_EXTRA
     name: Annotated[Text, NEUTRAL]
     description: Annotated[str, NEUTRAL] = ""
     provider: Annotated[CardProvider | None, NEUTRAL] = None

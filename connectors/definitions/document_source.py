@@ -3,39 +3,35 @@
 Before: kind.py, memory_backend.py. After: kinds.py.
 """
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from loomlog.connectors.configuration.field_classes import Grant, Order
-from loomlog.connectors.configuration.field_types import FORBID_EXTRA, EnvName
+from loomlog.connectors.configuration.field_types import EnvName, configuration_block
 from loomlog.connectors.definitions.kind import Kind
 from loomlog.connectors.definitions.mcp_server import require_url
 from loomlog.connectors.definitions.memory_backend import require_tenant
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class DocumentSourceConfig:
     """Address of the installation, and the NAME of the environment variable with its key."""
 
-    __pydantic_config__ = FORBID_EXTRA
     base_url: str
     api_key_env: EnvName | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class DocumentTenancy:
     """How tenants are kept apart: by a key for each; the pattern holds {tenant_id}."""
 
-    __pydantic_config__ = FORBID_EXTRA
     kind: Literal["key_per_tenant"]
     env_pattern: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class DocumentSourceBlock:
     """Content of a document source."""
 
-    __pydantic_config__ = FORBID_EXTRA
     config: Annotated[DocumentSourceConfig, Grant(order=Order.UNSET)]
     tenancy_strategy: Annotated[DocumentTenancy | None, Grant(order=Order.UNSET)] = None
 

@@ -5,13 +5,13 @@ Before: kind.py. After: kinds.py.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Any, Literal, NoReturn
 
 from pydantic import Field
 
 from loomlog.connectors.configuration.field_classes import NEUTRAL, Bound, Grant, Order
-from loomlog.connectors.configuration.field_types import FORBID_EXTRA, NonNegativeInt
+from loomlog.connectors.configuration.field_types import NonNegativeInt, configuration_block
 from loomlog.connectors.definitions.go_json import select_set
 from loomlog.connectors.definitions.kind import Content, Kind
 from loomlog.connectors.definitions.problems import DefinitionProblem, quote
@@ -24,11 +24,10 @@ _ON = re.compile(r"success\Z|(pushback|conditional):.*\S", re.DOTALL)
 _HANDLER = ("agent", "agents", "wait", "consolidator", "input_template", "timeout_ms")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class TeamHandler:
     """Handler of a state: who acts in it. `wait` all, any or at_least:N; empty: all. `timeout_ms` 0: no limit."""
 
-    __pydantic_config__ = FORBID_EXTRA
     kind: Literal["agent", "parallel", "consolidator", "terminal"]
     agent: str = ""
     agents: tuple[str, ...] = ()
@@ -38,39 +37,35 @@ class TeamHandler:
     timeout_ms: NonNegativeInt = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class TeamState:
     """A node of the graph."""
 
-    __pydantic_config__ = FORBID_EXTRA
     state: str
     handler: TeamHandler
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class TeamTransition:
     """An edge of the graph. `on`: success, pushback:<reason> or conditional:<expression>."""
 
-    __pydantic_config__ = FORBID_EXTRA
     from_: Annotated[str, Field(alias="from")]
     to: str
     on: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class TeamColors:
     """Colours of a drawing, by state and by label of a transition. They are not hashed."""
 
-    __pydantic_config__ = FORBID_EXTRA
     transitions: Mapping[str, str] = field(default_factory=dict)
     states: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class TeamBlock:
     """Content of a team. `max_iterations` 0: 10 entries per state."""
 
-    __pydantic_config__ = FORBID_EXTRA
     entry: Annotated[str, NEUTRAL]
     max_iterations: Annotated[NonNegativeInt, Field(le=MAX_ITERATIONS), Bound(absent=DEFAULT_ENTRIES)] = 0
     states: Annotated[tuple[TeamState, ...], Grant(order=Order.HANDLERS, held="agents")]

@@ -13,11 +13,11 @@ services/application/runs/requests.py; at the end of a run services/runtime/run/
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from loomlog.connectors.configuration.channel_block import SYSTEM_PREFIX
-from loomlog.connectors.configuration.field_types import FORBID_EXTRA
+from loomlog.connectors.configuration.field_types import configuration_block
 from loomlog.connectors.configuration.trigger_block import CompletionHook, CredentialReference
 from loomlog.connectors.crypto.content_encryption import is_token
 from loomlog.connectors.definitions.canonical import canonical_json
@@ -78,11 +78,10 @@ def _hook_problem(hook: CompletionHook) -> str:
 # --- hooks of a run --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@configuration_block
 class _Hooks:
     """Hooks beside no definition."""
 
-    __pydantic_config__ = FORBID_EXTRA
     on_complete: tuple[CompletionHook, ...] = ()
 
 

@@ -9,7 +9,6 @@ Not chosen: the log, because it keeps secrets for ever, and would have a record 
 Before: services/application/event_webhooks.py. After: side_table.py.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from psycopg import sql
@@ -59,53 +58,6 @@ class SubscriptionRows(Protocol):
     async def advance(self, row: SubscriptionRow, process: str, lease_s: float) -> SubscriptionRow | None:
         """Keep the cursor, and the row for a while longer; None when it is over or another process has it."""
         ...
-
-
-@dataclass(slots=True)
-class _Kept:
-    row: SubscriptionRow
-    owner: str
-    process: str = ""
-
-
-class MemorySubscriptionRows:
-    """Protocol SubscriptionRows in memory, for tests; times never pass, `drop` gives up what a process has."""
-
-    def __init__(self) -> None:
-        self.kept: dict[str, _Kept] = {}
-
-    async def put(self, row: SubscriptionRow, owner: str, lifetime_s: float) -> SubscriptionRow:
-        kept = self.kept.setdefault(row.id, _Kept(row, owner))
-        kept.row = kept.row._replace(sealed=row.sealed)
-        return kept.row
-
-    async def find(self, subscription_id: str) -> SubscriptionRow | None:
-        kept = self.kept.get(subscription_id)
-        return None if kept is None else kept.row
-
-    async def count(self, owner: str) -> int:
-        return sum(kept.owner == owner for kept in self.kept.values())
-
-    async def delete(self, subscription_id: str) -> bool:
-        return self.kept.pop(subscription_id, None) is not None
-
-    async def claim(self, process: str, lease_s: float, limit: int) -> list[SubscriptionRow]:
-        free = [kept for kept in self.kept.values() if not kept.process][:limit]
-        for kept in free:
-            kept.process = process
-        return [kept.row for kept in free]
-
-    async def advance(self, row: SubscriptionRow, process: str, lease_s: float) -> SubscriptionRow | None:
-        kept = self.kept.get(row.id)
-        if kept is None or kept.process != process:
-            return None
-        kept.row = row._replace(sealed=kept.row.sealed)
-        return kept.row
-
-    def drop(self, process: str) -> None:
-        """Give up what a process has, as its death does."""
-        for kept in self.kept.values():
-            kept.process = "" if kept.process == process else kept.process
 
 
 class PostgresSubscriptionRows:

@@ -34,16 +34,6 @@ class RequestKeys(Protocol):
         ...
 
 
-class MemoryRequestKeys:
-    """Protocol RequestKeys in memory, for tests."""
-
-    def __init__(self) -> None:
-        self.bodies: dict[str, str] = {}
-
-    async def first_body(self, key: str, body: str) -> str:
-        return self.bodies.setdefault(key, body)
-
-
 class PostgresRequestKeys:
     """Protocol RequestKeys. Connections are opened when needed and closed by `close`."""
 

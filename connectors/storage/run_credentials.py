@@ -11,7 +11,7 @@ owners extend (an installation that is down for a day would lose what its runs n
 Before: services/application/runs/start.py writes, services/runtime/content/run_credentials.py reads.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import orjson
@@ -109,27 +109,3 @@ class PostgresCredentialRows:
 
     async def close(self) -> None:
         await self._table.close()
-
-
-class MemoryCredentialRows:
-    """Encrypted credentials in memory, for tests and for embedding loomlog. `clock_s` is monotonic."""
-
-    def __init__(self, clock_s: Callable[[], float] = lambda: 0.0) -> None:
-        self._clock_s = clock_s
-        self.rows: dict[str, tuple[bytes, float]] = {}
-
-    async def put(self, run_id: str, sealed: bytes, lifetime_s: float) -> None:
-        self.rows.setdefault(run_id, (sealed, self._clock_s() + lifetime_s))
-
-    async def get(self, run_id: str) -> bytes | None:
-        row = self.rows.get(run_id)
-        return row[0] if row is not None and row[1] > self._clock_s() else None
-
-    async def delete(self, run_ids: Sequence[str]) -> None:
-        for run_id in run_ids:
-            self.rows.pop(run_id, None)
-
-    async def sweep(self) -> int:
-        over = [run_id for run_id, (_, until) in self.rows.items() if until <= self._clock_s()]
-        await self.delete(over)
-        return len(over)

@@ -12,7 +12,6 @@ import orjson
 from loomlog.projections.frames.frame import Frame, StoredFrame, StreamFrame
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.generated.values import BlobRef
-from loomlog.schemas.records import replace
 
 
 def stream_frame(frame: Frame) -> StreamFrame:
@@ -43,14 +42,6 @@ def replay_frames(rows: Iterable[StoredFrame]) -> Iterator[StreamFrame]:
             continue
         blob = _stored_blob(row.event)
         yield StreamFrame(seq=row.seq, type=row.type, data=row.event, blob=blob)
-
-
-def with_text(frame: StreamFrame, text: str) -> StreamFrame:
-    """The frame with the text of its blob."""
-    event = orjson.loads(frame.data)
-    event.pop("text_blob", None)
-    text_holder(event)["text"] = text
-    return replace(frame, data=orjson.dumps(event).decode(), blob=None)
 
 
 def text_holder(event: dict[str, Any]) -> dict[str, Any]:

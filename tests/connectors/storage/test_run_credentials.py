@@ -11,12 +11,8 @@ from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.storage import side_table
 from loomlog.connectors.storage.postgres import PostgresOptions, connect, translate_errors
-from loomlog.connectors.storage.run_credentials import (
-    LIFETIME_S,
-    MemoryCredentialRows,
-    PostgresCredentialRows,
-    RunCredentials,
-)
+from loomlog.connectors.storage.run_credentials import LIFETIME_S, PostgresCredentialRows, RunCredentials
+from tests.connectors.storage.memory import MemoryCredentialRows
 
 KEY, OTHER = SecretKey(keys=(bytes(32),)), SecretKey(keys=(b"1" * 32,))
 GIVEN = {"default": "hunter2-hunter2", "git": "ä\nb"}

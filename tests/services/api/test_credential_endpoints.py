@@ -12,7 +12,6 @@ import pytest_asyncio
 from loomlog.connectors.configuration.credential_block import CredentialStoreBlock
 from loomlog.connectors.credentials.outside_stores import NO_STORES, OutsideStores
 from loomlog.connectors.crypto.installation_key import SecretKey
-from loomlog.connectors.storage.request_keys import MemoryRequestKeys
 from loomlog.connectors.storage.stored_credentials import MemoryStoredCredentialRows, StoredCredentials
 from loomlog.schemas.position import Position
 from loomlog.schemas.records import replace
@@ -22,6 +21,7 @@ from loomlog.services.families.identity.credentials import LEFT_OVER_MS, Credent
 from loomlog.services.families.identity.limits import CREDENTIAL_BYTES_MAX
 from loomlog.services.families.identity.services import IdentityOptions
 from loomlog.services.families.ports.credentials import CredentialUser
+from tests.connectors.storage.memory import MemoryRequestKeys
 from tests.services.api.serving import Served, served
 from tests.services.application.world import ACME, ADMIN_CALLER, GLOBEX
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from loomlog.connectors.errors import Transient
-from loomlog.connectors.storage.request_keys import MemoryRequestKeys
 from loomlog.schemas.generated.run_commands import PauseRun, PostInput
 from loomlog.schemas.ids import command_identity
 from loomlog.services.api.openapi import build_document
@@ -20,6 +19,7 @@ from loomlog.services.application.request_context import (
     current_request,
     repeatable,
 )
+from tests.connectors.storage.memory import MemoryRequestKeys
 from tests.services.api.serving import Served, served
 from tests.services.application.runs.test_control import start
 from tests.services.application.world import ADMIN_CALLER, until_type

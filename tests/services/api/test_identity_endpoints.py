@@ -10,11 +10,11 @@ import pytest
 import pytest_asyncio
 
 from loomlog.connectors.crypto.operator_tokens import Peppers
-from loomlog.connectors.storage.request_keys import MemoryRequestKeys
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN, RUNS_CREATE, RUNS_READ, USER
 from loomlog.services.families.identity import directory
 from loomlog.services.families.identity.services import IdentityOptions
+from tests.connectors.storage.memory import MemoryRequestKeys
 from tests.services.api.serving import Served, Wire, served
 from tests.services.application.world import ACME, ADMIN_CALLER, GLOBEX, IVY, READER, STARTER
 

@@ -15,11 +15,11 @@ import pytest_asyncio
 
 from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.errors import Permanent, Transient
-from loomlog.connectors.storage.event_subscriptions import MemorySubscriptionRows
 from loomlog.services.application.event_webhooks import SUBSCRIPTIONS_MAX, EndpointRefused, EventWebhooks
 from loomlog.services.application.runs.requests import RunRequest
 from loomlog.services.application.streaming.run_feed import ENDED
 from loomlog.services.core.refusals import Refused
+from tests.connectors.storage.memory import MemorySubscriptionRows
 from tests.services.application.owner import WAIT_S
 from tests.services.application.world import ACME, GLOBEX, World, until, world
 

@@ -11,7 +11,6 @@ import pytest
 import pytest_asyncio
 
 from loomlog.connectors.crypto.operator_tokens import Peppers
-from loomlog.connectors.storage.request_keys import MemoryRequestKeys
 from loomlog.services.api.open_access import ENDED
 from loomlog.services.application.authentication import Authenticator
 from loomlog.services.core.access.scopes import RUNS_READ
@@ -23,6 +22,7 @@ from loomlog.services.grpc.messages import SERVICE, service_descriptor
 from loomlog.services.grpc.rpcs import RPCS, RPCS_WITH_OP, TOOL_RPCS, tool_targets
 from loomlog.services.grpc.streams import STREAMS
 from tests.connectors.identity_providers.provider import Provider, providers_of
+from tests.connectors.storage.memory import MemoryRequestKeys
 from tests.services.application.world import ACME, ADMIN_CALLER, GLOBEX, READER, tokens, until
 from tests.services.grpc.serving import Served, refusal, served, user_text
 

@@ -18,7 +18,6 @@ import pytest
 import pytest_asyncio
 
 from loomlog.connectors.crypto.operator_tokens import Peppers
-from loomlog.connectors.storage.request_keys import MemoryRequestKeys
 from loomlog.services.api.mcp.operations import McpOperations
 from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.dispatch import Dispatch
@@ -31,6 +30,7 @@ from loomlog.services.core.refusals import Refused
 from loomlog.services.families.identity.services import IdentityOptions
 from loomlog.services.grpc.operations import GrpcOperations
 from tests.connectors.identity_providers.provider import Provider, providers_of
+from tests.connectors.storage.memory import MemoryRequestKeys
 from tests.services.api.serving import Served, served
 from tests.services.api.test_access import HELD
 from tests.services.application.world import ACME, ADMIN_CALLER, GLOBEX, NOW_MS, READER

@@ -12,7 +12,6 @@ import jsonschema_rs
 import pytest
 import pytest_asyncio
 
-from loomlog.connectors.storage.request_keys import MemoryRequestKeys
 from loomlog.services.api.operation_routes import operation_routes
 from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.dispatch import Dispatch
@@ -22,6 +21,7 @@ from loomlog.services.core.error_codes import STATUS_BY_CODE
 from loomlog.services.core.operation_input import field_schemas, required_fields
 from loomlog.services.core.operations import Answer, Call, Effect
 from loomlog.services.core.refusals import Refused
+from tests.connectors.storage.memory import MemoryRequestKeys
 from tests.services.api.serving import served
 from tests.services.application.world import NOW_MS, tokens
 from tests.services.operations.cases import CASES, OF_OBJECTS, OPERATIONS, UNDEFINED, Case, route_of

@@ -6,7 +6,7 @@ import pytest
 
 from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.errors import Transient
-from loomlog.connectors.storage.run_credentials import MemoryCredentialRows, RunCredentials
+from loomlog.connectors.storage.run_credentials import RunCredentials
 from loomlog.schemas.generated.run_commands import StartRun
 from loomlog.schemas.generated.run_events import RunRefused
 from loomlog.schemas.generated.values import ContentBlock, Segment
@@ -24,6 +24,7 @@ from loomlog.services.core.run.state import Ended
 from loomlog.services.families.definition.services import DefinitionOptions
 from loomlog.services.families.definition.table import AGENT, FileDefinition
 from loomlog.services.stream.entities.absence import AbsenceCheck
+from tests.connectors.storage.memory import MemoryCredentialRows
 from tests.services.application.tables import TwinProjection
 from tests.services.application.world import (
     ACME,

@@ -11,7 +11,7 @@ from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.protocols import EffectClass, ToolContext, ToolResult
 from loomlog.connectors.storage.blobs import MemoryBlobs
-from loomlog.connectors.storage.run_credentials import MemoryCredentialRows, RunCredentials
+from loomlog.connectors.storage.run_credentials import RunCredentials
 from loomlog.connectors.tools.references import mask_credentials
 from loomlog.schemas.generated.run_events import RunCompleted, ToolReturned
 from loomlog.schemas.generated.values import ParentCall
@@ -25,6 +25,7 @@ from loomlog.services.runtime.content.run_credentials import Credentials
 from loomlog.services.runtime.telemetry.tracing import NO_TRACING
 from loomlog.services.runtime.tools.tool_calls import ToolCalls
 from loomlog.services.runtime.tools.toolset import ProcessToolset
+from tests.connectors.storage.memory import MemoryCredentialRows
 from tests.run_options import grouped
 from tests.services.core.run.given import NOW, RUN, at_tools, recover
 from tests.services.runtime.given import ToldTool
