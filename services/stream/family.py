@@ -16,62 +16,62 @@ from loomlog.schemas.records import Record
 from loomlog.services.core.canonical import StateCodec
 
 
-class Effects(Protocol):
-    """The calls of a family. Commands here are what its `decide` takes."""
+class Effects:
+    """The calls of a family; here of one without calls. Commands are what its `decide` takes."""
 
     def react(self, state: Any, event: Any) -> Sequence[Any]:
         """Return the effects that are due after an event."""
-        ...
+        return ()
 
     def recover(self, at_ms: int, still_running: frozenset[Hashable], standing: Any = None) -> Any:
         """Return the command a new owner gives to every live aggregate after folding it; None: none. `standing` is
         wide_pauses_command of the handler.
         """
-        ...
+        return None
 
     def record_unstarted_calls(self, at_ms: int, keys: frozenset[Hashable]) -> Any:
         """Return the command of an owner that stops as planned and has not started these calls."""
-        ...
+        return None
 
     def open_calls(self, state: Any) -> frozenset[Hashable]:
         """Return the keys of the calls that are due or under way."""
-        ...
+        return frozenset()
 
     def costly_call_keys(self, state: Any) -> frozenset[Hashable]:
         """Return those of them whose loss costs more than a short wait for a former owner that may still have their
         result.
         """
-        ...
+        return frozenset()
 
     def crashed(self, effect: Any, error: str, at_ms: int) -> Any:
         """Return the command that records that an effect ended with a bug of ours."""
-        ...
+        raise AssertionError("a family without effects has no calls")
 
     def stops_calls(self, effect: Any) -> bool:
         """Whether the effect only cancels the calls of its aggregate."""
-        ...
+        return False
 
 
-class Lineage(Protocol):
-    """Aggregates that begin with the history of another one of the same partition."""
+class Lineage:
+    """Aggregates that begin with the history of another one of the same partition; here of a family without these."""
 
     def with_history(self, aggregate: str, history: Any) -> Any:
         """Return the state before the first event of an aggregate that begins with that history, or with None."""
-        ...
+        raise AssertionError("a family without lineage has no histories")
 
     def history(self, state: Any) -> Any:
         """Return what a later aggregate that continues one in this state starts with."""
-        ...
+        return None
 
     def origin(self, first_event: Any) -> RunPosition | ForkPoint | None:
         """Return the position of the history with which an aggregate with this first event starts."""
-        ...
+        return None
 
     def event_times(self, command: Any) -> Sequence[int]:
         """Return when the events of the command were decided, if elsewhere and before; empty for what is decided
         now.
         """
-        ...
+        return ()
 
 
 class LocalEffects(Protocol):
@@ -98,50 +98,6 @@ class LocalEffects(Protocol):
     def joined_event(self, before: Any, after: Any, joined: Any) -> Record | None:
         """Return the event of the joined aggregate for a decision, from the states around that; None without one."""
         ...
-
-
-class NoEffects:
-    """Effects of a family without calls."""
-
-    def react(self, state: Any, event: Any) -> Sequence[Any]:
-        return ()
-
-    def recover(self, at_ms: int, still_running: frozenset[Hashable], standing: Any = None) -> Any:
-        return None
-
-    def record_unstarted_calls(self, at_ms: int, keys: frozenset[Hashable]) -> Any:
-        return None
-
-    def open_calls(self, state: Any) -> frozenset[Hashable]:
-        return frozenset()
-
-    def costly_call_keys(self, state: Any) -> frozenset[Hashable]:
-        return frozenset()
-
-    def crashed(self, effect: Any, error: str, at_ms: int) -> Any:
-        raise AssertionError("a family without effects has no calls")
-
-    def stops_calls(self, effect: Any) -> bool:
-        return False
-
-
-class NoLineage:
-    """Lineage of a family whose aggregates begin with nothing."""
-
-    def with_history(self, aggregate: str, history: Any) -> Any:
-        raise AssertionError("a family without lineage has no histories")
-
-    def history(self, state: Any) -> Any:
-        return None
-
-    def origin(self, first_event: Any) -> RunPosition | ForkPoint | None:
-        return None
-
-    def event_times(self, command: Any) -> Sequence[int]:
-        return ()
-
-
-NO_LINEAGE = NoLineage()
 
 
 class Family(Protocol):

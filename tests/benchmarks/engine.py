@@ -51,10 +51,10 @@ from loomlog.services.runtime.telemetry.run_summaries import RunSummaries
 from loomlog.services.runtime.telemetry.tracing import NO_TRACING
 from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.family import Topics
-from loomlog.services.stream.ownership.membership import FixedMembership
 from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
 from loomlog.services.stream.partition.partition import Aggregate
 from tests.benchmarks.workload import AGENT, CONFIGURATION, ENVIRONMENT, PROMPT
+from tests.services.stream.membership import FixedMembership
 
 TOPICS = Topics.of("run")
 CODEC = local_codec()

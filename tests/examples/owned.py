@@ -17,7 +17,7 @@ from loomlog.services.stream.entities.cold import ColdAggregate, HandledCommand
 from loomlog.services.stream.entities.hosting import HostedEntities, build_entity_parts
 from loomlog.services.stream.family import Topics
 from loomlog.services.stream.host import Host
-from loomlog.services.stream.ownership.membership import FixedMembership
+from tests.services.stream.membership import FixedMembership
 
 PROGRAM_S = 30.0
 

@@ -303,7 +303,7 @@ def to_run_request(body: MessageBody, *, idempotency_key: str, traceparent: str)
         interactive=bool(body.interactive),
         run_timeout_s=body.run_timeout_seconds or 0,
         sampling=None if body.sampling is None else _to_sampling(body.sampling),
-        compaction=None if body.compaction is None else _to_compaction(body.compaction),
+        compaction=None if body.compaction is None else Compaction(**_set_fields(body.compaction)),
         output_schema=body.output_schema,
         output_retries=body.output_retries,
         on_complete=tuple(hook.model_dump(exclude_none=True) for hook in (named.on_complete if named else None) or ()),
@@ -335,46 +335,18 @@ def to_fork_request(body: ForkBody, *, idempotency_key: str, traceparent: str) -
 
 def _to_segments(bodies: list[SegmentBody] | tuple[()]) -> tuple[Segment, ...]:
     return tuple(
-        Segment(
-            role=segment.role,
-            content=tuple(
-                ContentBlock(
-                    type=block.type,
-                    text=block.text or "",
-                    kind=block.kind or "",
-                    cacheable=bool(block.cacheable),
-                    media_type=block.media_type or "",
-                    data=block.data or "",
-                )
-                for block in segment.content
-            ),
-        )
-        for segment in bodies
+        Segment(role=one.role, content=tuple(ContentBlock(**_set_fields(block)) for block in one.content))
+        for one in bodies
     )
 
 
 def _to_sampling(body: SamplingBody) -> Sampling:
-    return Sampling(
-        temperature=body.temperature,
-        top_p=body.top_p,
-        top_k=body.top_k,
-        frequency_penalty=body.frequency_penalty,
-        presence_penalty=body.presence_penalty,
-        seed=body.seed,
-        stop=tuple(body.stop or ()),
-    )
+    return Sampling(**{**_set_fields(body), "stop": tuple(body.stop or ())})
 
 
-def _to_compaction(body: CompactionBody) -> Compaction:
-    return Compaction(
-        enabled=body.enabled,
-        target_percentage=body.target_percentage,
-        keep_last_n=body.keep_last_n,
-        keep_first=body.keep_first,
-        autocompact_at_pct=body.autocompact_at_pct,
-        model=body.model or "",
-        memory_flush=body.memory_flush,
-    )
+def _set_fields(body: Body) -> dict[str, Any]:
+    """Return the fields that are not null; the records have the same ones, empty where they are not set."""
+    return body.model_dump(exclude_none=True)
 
 
 def _without_nulls(values: Mapping[str, str | None]) -> dict[str, str]:

@@ -4,15 +4,19 @@ Before: audits.py, services/cli/log/audit.py. After: the client.
 """
 
 from collections.abc import Sequence
+from typing import cast
+
+from msgspec.structs import asdict
 
 from loomlog.services.application.log.json_types import (
+    SignedRangeJson,
     Verification,
     VerificationFinding,
     VerifiedPartition,
     VerifiedRun,
 )
 from loomlog.services.core.audit.findings import AuditFinding
-from loomlog.services.core.audit.verify import VerificationReport, WatchedRun
+from loomlog.services.core.audit.verify import VerificationReport
 
 
 def audit_json(reports: Sequence[VerificationReport], seconds: float) -> Verification:
@@ -45,33 +49,14 @@ def _report_json(report: VerificationReport) -> VerifiedPartition:
         "signed_records": report.signed_records,
         "unsigned": report.unsigned,
         "covered": report.covered,
-        "keys": [
-            {
-                "key_id": one.key_id,
-                "first_offset": one.first_offset,
-                "next_offset": one.next_offset,
-                "checkpoints": one.checkpoints,
-            }
-            for one in report.ranges
-        ],
+        "keys": cast("list[SignedRangeJson]", [asdict(one) for one in report.ranges]),
         "unknown_keys": dict(report.unknown_keys),
         "newest_checkpoint": None
         if newest is None
         else {"next_offset": newest.next_offset, "chain": newest.chain.hex(), "at_ms": newest.at_ms},
-        "run": None if report.watched is None else _run_json(report.watched),
+        "run": None if report.watched is None else cast("VerifiedRun", asdict(report.watched)),
         "uncounted": report.uncounted,
         "findings": [_finding_json(finding) for finding in report.findings],
-    }
-
-
-def _run_json(run: WatchedRun) -> VerifiedRun:
-    return {
-        "run_id": run.run_id,
-        "first_seq": run.first_seq,
-        "first_offset": run.first_offset,
-        "last_offset": run.last_offset,
-        "seq": run.seq,
-        "ended": run.ended,
     }
 
 

@@ -15,8 +15,9 @@ Before: model_calls.py. After: the call. services/runtime/telemetry/exposition.p
 """
 
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from types import TracebackType
 
 from loomlog.connectors.errors import Transient
 from loomlog.services.core.admission import PROVIDER_FULL
@@ -71,9 +72,11 @@ class ProviderQueue:
         """Wait times of calls that had to wait and got a slot."""
         return self._slots.wait_seconds
 
-    def slot(self, tenant: str, user: str) -> "ProviderSlot":
-        """Return a slot as an async context manager; entering it raises Transient when there is no slot in time."""
-        return ProviderSlot(self, Holder(tenant=tenant, principal=user))
+    @asynccontextmanager
+    async def slot(self, tenant: str, user: str) -> AsyncIterator[None]:
+        """Hold a slot. Raises Transient when there is none in time."""
+        with await self.acquire(Holder(tenant=tenant, principal=user)):
+            yield
 
     async def acquire(self, holder: Holder) -> HeldSlot:
         """Wait for a slot. Raises Transient."""
@@ -83,23 +86,3 @@ class ProviderQueue:
             self.refused[LATE if error.resource == self._slots.shares.resource else FULL] += 1
             text = f"{self.provider}: {PROVIDER_FULL}: {error}"
             raise Transient(text, kind=PROVIDER_FULL, retry_after_s=RETRY_AFTER_S) from error
-
-
-class ProviderSlot:
-    """A slot of a provider while a call has it."""
-
-    __slots__ = ("_held", "_holder", "_queue")
-
-    def __init__(self, queue: ProviderQueue, holder: Holder) -> None:
-        self._queue = queue
-        self._holder = holder
-        self._held: HeldSlot | None = None
-
-    async def __aenter__(self) -> None:
-        self._held = await self._queue.acquire(self._holder)
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._held is not None
-        self._held.release()

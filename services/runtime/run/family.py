@@ -63,14 +63,15 @@ from loomlog.services.core.run.state import (
     State,
 )
 from loomlog.services.core.run.tools import unknown_outcome
+from loomlog.services.stream.family import Effects, Lineage
 
 NO_USAGE = Usage()
 RELATED_RUN_EFFECTS = (EnsureChild, NotifyParent, CancelChildren, EnsureParent)
 """Effects on related runs; a tuple, because a union type would be built at every check."""
 
 
-class RunEffects:
-    """The calls of runs (protocol loomlog.services.stream.family.Effects)."""
+class RunEffects(Effects):
+    """The calls of runs."""
 
     react = staticmethod(react)
 
@@ -141,8 +142,8 @@ class RunEffects:
         return isinstance(effect, StopCalls)
 
 
-class RunLineage:
-    """Runs that continue a session, are forked or imported (protocol loomlog.services.stream.family.Lineage)."""
+class RunLineage(Lineage):
+    """Runs that continue a session, are forked or imported."""
 
     def with_history(self, aggregate: str, history: tuple[Message, ...] | None) -> Absent:
         return Absent(run_id=aggregate, history=history or ())

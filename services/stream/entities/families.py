@@ -33,7 +33,7 @@ from loomlog.services.core.families import (
     no_sends,
     no_timer,
 )
-from loomlog.services.stream.family import NO_LINEAGE, NoEffects
+from loomlog.services.stream.family import Effects, Lineage
 from loomlog.services.stream.partition.partition import Aggregate
 
 
@@ -136,7 +136,7 @@ class EntityStates(StateCodec):
         super().__init__(Entity[Any])
 
 
-class OutboxEffects(NoEffects):
+class OutboxEffects(Effects):
     """The commands that events send to other aggregates."""
 
     def __init__(self, families: FamilySet) -> None:
@@ -178,7 +178,7 @@ class EntityFamilies:
     states: StateCodec = EntityStates()
     endings: frozenset[str] = frozenset()
     restatements = frozenset({RESTATED})
-    lineage = NO_LINEAGE
+    lineage = Lineage()
     local = OutboxIsLocal()
 
     def __init__(self, families: FamilySet, name: str = ENTITY_SET) -> None:

@@ -11,7 +11,7 @@ from loomlog.connectors.protocols import MemberAssignment
 
 
 class Membership(Protocol):
-    """The partitions to own; loomlog.connectors.kafka.KafkaGroup, or a fixed set."""
+    """The partitions to own; loomlog.connectors.kafka.KafkaGroup."""
 
     changed: asyncio.Event
 
@@ -24,16 +24,3 @@ class Membership(Protocol):
         ...
 
     async def stay(self) -> None: ...
-
-
-class FixedMembership:
-    """Owns the given partitions for ever: for tests, simulation and a single process."""
-
-    def __init__(self, partitions: frozenset[int]) -> None:
-        self.assigned = partitions
-        self.members: Mapping[str, MemberAssignment] = {}
-        self.changed = asyncio.Event()
-        self.changed.set()
-
-    async def stay(self) -> None:
-        await asyncio.get_running_loop().create_future()

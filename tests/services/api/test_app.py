@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 from fastapi.routing import APIRoute
 
 from loomlog.connectors.errors import Transient
@@ -13,17 +12,11 @@ from loomlog.services.api import request_parsing
 from loomlog.services.api.app import build_app
 from loomlog.services.api.route import Route
 from loomlog.services.api.routes import ROUTES
-from tests.services.api.serving import MAX_BODY, Served, Wire, served, service_of
+from tests.services.api.serving import MAX_BODY, Served, Wire, service_of
 from tests.services.application.owner import WAIT_S
 from tests.services.application.world import ACME, READER
 
 PUBLIC = {"/healthz", "/readyz", "/v1/openapi.json", "/v1/openapi.yaml", "/v1/docs", "/ui/login-config.json"}
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def here(tmp_path: Path) -> AsyncIterator[Served]:
-    async with served(tmp_path) as made:
-        yield made
 
 
 def filled(path: str) -> str:

@@ -1,23 +1,14 @@
 """Batches and resident sub-agents, as a client sees them."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from loomlog.schemas.generated.run_events import ModelCallRequested, RunStarted
 from loomlog.schemas.generated.values import AgentDefinition, ParentCall, RunOptions
 from loomlog.services.core.run.state import Refused
-from tests.services.api.serving import Served, served
+from tests.services.api.serving import Served
 from tests.services.application.world import ACME, GLOBEX
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def here(tmp_path: Path) -> AsyncIterator[Served]:
-    async with served(tmp_path) as made:
-        yield made
 
 
 async def batch(here: Served, *agents: str, caller: Any = ACME, status: int = 200, **more: Any) -> Any:

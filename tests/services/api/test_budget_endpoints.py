@@ -1,17 +1,8 @@
 """Limits and usage in the shapes that clients know."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
-import pytest_asyncio
-
 from tests.services.api.serving import Served, served
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def here(tmp_path: Path) -> AsyncIterator[Served]:
-    async with served(tmp_path) as made:
-        yield made
 
 
 async def test_a_limit_is_put_listed_and_deleted(here: Served) -> None:

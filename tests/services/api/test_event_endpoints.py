@@ -1,16 +1,6 @@
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
-import pytest_asyncio
 
-from tests.services.api.serving import Served, served
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def here(tmp_path: Path) -> AsyncIterator[Served]:
-    async with served(tmp_path) as made:
-        yield made
+from tests.services.api.serving import Served
 
 
 async def test_the_events_of_a_run_with_their_places(here: Served) -> None:

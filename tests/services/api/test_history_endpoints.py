@@ -1,25 +1,16 @@
 """A run at an event, replayed, compared, forked and exported, as a client sees it."""
 
 import io
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from loomlog.schemas.generated.values import ContentBlock, Segment
 from loomlog.services.core.refusals import Refused
 from loomlog.services.stream.archive.bundle_replay import replay_bundle
 from tests.projections.stories import requested, started
-from tests.services.api.serving import Served, Wire, frames_of, served
+from tests.services.api.serving import Served, Wire, frames_of
 from tests.services.application.world import ACME, ADMIN_CALLER
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def here(tmp_path: Path) -> AsyncIterator[Served]:
-    async with served(tmp_path) as made:
-        yield made
 
 
 async def run_id(here: Served, **more: Any) -> str:

@@ -1,20 +1,9 @@
-from collections.abc import AsyncIterator
-from pathlib import Path
-
-import pytest_asyncio
-
 from loomlog.schemas.generated.hook_events import HookRegistered
-from tests.services.api.serving import Served, served
+from tests.services.api.serving import Served
 from tests.services.application.entity_owner import event_at
 from tests.services.application.world import ACME
 
 BODY = {"owner": "ops", "name": "guard", "phase": "pre", "callback_url": "http://127.0.0.1:9/x"}
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def here(tmp_path: Path) -> AsyncIterator[Served]:
-    async with served(tmp_path) as made:
-        yield made
 
 
 async def test_register_list_and_delete_have_the_shapes_that_clients_know(here: Served) -> None:

@@ -1,16 +1,13 @@
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-import pytest_asyncio
 
 from loomlog.connectors.http.insights_report import InsightsClient, InsightsReport
 from loomlog.services.api import shared_insights as module
 from loomlog.services.api.shared_insights import SharedInsights
-from tests.services.api.serving import Served, served
+from tests.services.api.serving import Served
 
 REPORT: InsightsReport = {
     "at_ms": 1,
@@ -40,12 +37,6 @@ class Insights(httpx.AsyncBaseTransport):
         if self.is_away:
             raise httpx.ConnectError("refused")
         return httpx.Response(200, json=REPORT)
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def here(tmp_path: Path) -> AsyncIterator[Served]:
-    async with served(tmp_path) as made:
-        yield made
 
 
 def install(here: Served) -> tuple[Insights, dict[str, float]]:

@@ -1,20 +1,10 @@
 """Questions and stopped turns over HTTP: shapes and statuses."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
-import pytest_asyncio
-
 from loomlog.services.core.access.decide import Caller
-from tests.services.api.serving import Served, Wire, served
+from tests.services.api.serving import Served, Wire
 from tests.services.application.world import ADMIN_CALLER
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def here(tmp_path: Path) -> AsyncIterator[Served]:
-    async with served(tmp_path) as made:
-        yield made
 
 
 async def begun(here: Served, *, caller: Caller = ADMIN_CALLER, interactive: bool = False) -> str:

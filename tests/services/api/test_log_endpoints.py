@@ -1,19 +1,11 @@
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
 from loomlog.services.application.resources import TOPICS
 from tests.services.api.serving import Served, served
 from tests.services.application.owner import PARTITIONS
 from tests.services.application.world import IVY
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def here(tmp_path: Path) -> AsyncIterator[Served]:
-    async with served(tmp_path) as made:
-        yield made
 
 
 async def test_the_records_of_a_run_are_found_over_its_topic(here: Served) -> None:

@@ -2,28 +2,20 @@
 
 import base64
 import json
-from collections.abc import AsyncIterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 import pytest
-import pytest_asyncio
 
 from loomlog.services.api.mcp.event_operations import TYPES
 from loomlog.services.api.mcp.events import NOT_FOUND
 from loomlog.services.api.mcp.messages import INVALID_PARAMETERS
 from loomlog.services.api.mcp.routes import PATH
 from loomlog.services.core.access.decide import Caller
-from tests.services.api.serving import Served, Wire, served
+from tests.services.api.serving import Served, Wire
 from tests.services.api.test_mcp_tasks import REVISION, ask, message, messages
 from tests.services.application.world import ACME, ADMIN_CALLER, GLOBEX, until
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def here(tmp_path: Path) -> AsyncIterator[Served]:
-    async with served(tmp_path) as made:
-        yield made
 
 
 async def poll(

@@ -2,12 +2,10 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from loomlog.services.api.mcp.messages import (
     CAPABILITIES_KEY,
@@ -20,18 +18,12 @@ from loomlog.services.api.mcp.routes import PATH
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.error_codes import SERVER_ERROR
 from loomlog.services.core.run.state import AwaitingModel
-from tests.services.api.serving import Served, Wire, served
+from tests.services.api.serving import Served, Wire
 from tests.services.application.owner import WAIT_S
 from tests.services.application.world import ACME, ADMIN_CALLER, GLOBEX
 
 REVISION = "2026-07-28"
 WITH_TASKS = {"extensions": {TASKS: {}}}
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def here(tmp_path: Path) -> AsyncIterator[Served]:
-    async with served(tmp_path) as made:
-        yield made
 
 
 def message(method: str, params: Mapping[str, Any], capabilities: Mapping[str, Any], **meta: Any) -> dict[str, Any]:

@@ -1,9 +1,7 @@
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
 from loomlog.connectors.errors import Permanent, Transient
 from loomlog.connectors.protocols import ProducerRecord
@@ -18,15 +16,8 @@ from loomlog.services.application import limits
 from loomlog.services.application.errors import unavailable
 from loomlog.services.application.resources import TOPICS
 from loomlog.services.core.access.decide import Caller
-from tests.services.api.serving import Served, Wire, served, service_of
+from tests.services.api.serving import Served, Wire, service_of
 from tests.services.application.world import IVY, READER
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def here(tmp_path: Path) -> AsyncIterator[Served]:
-    async with served(tmp_path) as made:
-        yield made
-
 
 # --- health ----------------------------------------------------------------------------------------------------------
 

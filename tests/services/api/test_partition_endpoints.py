@@ -1,17 +1,6 @@
-from collections.abc import AsyncIterator
-from pathlib import Path
-
-import pytest_asyncio
-
 from loomlog.services.application.resources import TOPICS
-from tests.services.api.serving import Served, served
+from tests.services.api.serving import Served
 from tests.services.application.owner import PARTITIONS
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def here(tmp_path: Path) -> AsyncIterator[Served]:
-    async with served(tmp_path) as made:
-        yield made
 
 
 async def test_the_partitions_of_runs_and_of_families_have_their_owners(here: Served) -> None:

@@ -1,17 +1,6 @@
-from collections.abc import AsyncIterator
-from pathlib import Path
-
-import pytest_asyncio
-
 from loomlog.schemas.generated.pause_events import PauseSet
-from tests.services.api.serving import Served, served
+from tests.services.api.serving import Served
 from tests.services.application.entity_owner import event_at
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def here(tmp_path: Path) -> AsyncIterator[Served]:
-    async with served(tmp_path) as made:
-        yield made
 
 
 async def test_pause_state_and_resume_have_the_shapes_that_clients_know(here: Served) -> None:

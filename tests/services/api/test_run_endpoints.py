@@ -1,11 +1,9 @@
 import asyncio
 import re
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from loomlog.schemas.generated.values import Compaction
 from loomlog.services.api.routes import ROUTES
@@ -14,12 +12,6 @@ from tests.services.api.serving import Served, Wire, frames_of, served
 from tests.services.application.world import GLOBEX, IVY, until
 
 USER_TEXT = [{"role": "user", "content": [{"type": "trusted-text", "text": "hello"}]}]
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def here(tmp_path: Path) -> AsyncIterator[Served]:
-    async with served(tmp_path) as made:
-        yield made
 
 
 def post_run(here: Served, body: str = '{"agent":"silent","prompt":"go"}', query: str = "", **more: Any) -> Wire:

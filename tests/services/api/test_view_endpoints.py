@@ -1,20 +1,11 @@
 """What happened across runs, as clients see it."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
-from tests.services.api.serving import Served, served
+from tests.services.api.serving import Served
 from tests.services.application.world import ACME, ADMIN_CALLER, GLOBEX, IVY
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def here(tmp_path: Path) -> AsyncIterator[Served]:
-    async with served(tmp_path) as made:
-        yield made
 
 
 async def events(here: Served, caller: Any = ADMIN_CALLER, **query: Any) -> Any:

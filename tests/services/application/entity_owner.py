@@ -10,8 +10,8 @@ from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.entities.families import EntityFamilies, FamilySet
 from loomlog.services.stream.entities.hosting import EntityParts, HostedEntities, build_entity_parts
 from loomlog.services.stream.host import Host
-from loomlog.services.stream.ownership.membership import FixedMembership
 from tests.services.stream.entities.world import CODEC, RUNS, TOPICS, FoldedRows
+from tests.services.stream.membership import FixedMembership
 
 
 def entity_parts(log: MemoryLog, partitions: int) -> EntityParts:

@@ -34,8 +34,8 @@ from loomlog.services.stream.entities.routed_reads import RoutedReads
 from loomlog.services.stream.entities.rows import EntityRows
 from loomlog.services.stream.family import Topics
 from loomlog.services.stream.host import Host
-from loomlog.services.stream.ownership.membership import FixedMembership
 from tests.services.stream.entities.counters import FAMILY, Counter
+from tests.services.stream.membership import FixedMembership
 
 CODEC = local_codec()
 ANSWER_S = 20.0

@@ -27,12 +27,12 @@ from loomlog.services.families.budget.state import AccountUsage, BudgetState, ac
 from loomlog.services.runtime.clock import clock_ms
 from loomlog.services.runtime.telemetry.tracing import NO_TRACING
 from loomlog.services.stream.host import Host
-from loomlog.services.stream.ownership.membership import FixedMembership
 from tests.run_options import grouped
 from tests.services.runtime.fakes import AGENT, Scripted
 from tests.services.runtime.small_runtime import TOPICS, SmallRuntime, running
 from tests.services.stream.entities.hosts import TOPICS as BUDGETS
 from tests.services.stream.entities.hosts import Entities
+from tests.services.stream.membership import FixedMembership
 from tests.waiting import until
 
 ACME = account_key("tenant", "acme", "acme")

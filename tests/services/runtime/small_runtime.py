@@ -55,12 +55,12 @@ from loomlog.services.runtime.tools.toolset import ProcessToolset
 from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.entities.replicas import Replicas
 from loomlog.services.stream.family import Topics
-from loomlog.services.stream.ownership.membership import FixedMembership
 from loomlog.services.stream.ownership.standby import PausableTail
 from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
 from loomlog.services.stream.topic_set import TopicSetHost
 from tests.run_options import grouped
 from tests.services.runtime.fakes import AGENT, SECRET, Echo, EmptyIndex, OneAgent, Scripted
+from tests.services.stream.membership import FixedMembership
 
 TOPICS = Topics.of("run")
 RUN = "r_one"

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from loomlog.connectors.protocols import MemberAssignment
 from loomlog.services.stream.context import HostContext
 from loomlog.services.stream.host import Host
-from loomlog.services.stream.ownership.membership import FixedMembership
 from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
 from loomlog.services.stream.partition.partition import Partition
+from tests.services.stream.membership import FixedMembership
 from tests.services.stream.outside import Wire
 
 

@@ -19,9 +19,9 @@ from loomlog.services.core.run.state import State
 from loomlog.services.runtime.models.definition_resolver import DefinitionResolver
 from loomlog.services.runtime.run.family import RunEffects, RunFamily
 from loomlog.services.stream.ownership import watchdog
-from loomlog.services.stream.ownership.membership import FixedMembership
 from tests.services.stream.given import replaced
 from tests.services.stream.judge import dead_letters
+from tests.services.stream.membership import FixedMembership
 from tests.services.stream.outside import TOPICS
 from tests.services.stream.test_host import gate
 from tests.services.stream.world import World

@@ -37,11 +37,11 @@ from loomlog.services.runtime.run_host import StandbyEdges, StandbyReaders, buil
 from loomlog.services.runtime.telemetry.run_summaries import RunSummaries
 from loomlog.services.stream.dead_letters import DeadLetters
 from loomlog.services.stream.ownership.drain import DRAIN_S
-from loomlog.services.stream.ownership.membership import FixedMembership
 from loomlog.services.stream.partition.ended_aggregates import EndedAggregates
 from tests.run_options import grouped
 from tests.services.stream.hosted import Hosted, Lifelines
 from tests.services.stream.judge import Story, judged
+from tests.services.stream.membership import FixedMembership
 from tests.services.stream.outside import TOPICS, Definitions, Index, Wire
 from tests.services.stream.script import answer
 

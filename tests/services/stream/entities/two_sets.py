@@ -17,9 +17,9 @@ from loomlog.services.stream.entities.families import EntityFamilies, FamilySet
 from loomlog.services.stream.entities.hosting import EntityParts, HostedEntities, build_entity_parts, join_parts
 from loomlog.services.stream.family import Topics
 from loomlog.services.stream.host import Host
-from loomlog.services.stream.ownership.membership import FixedMembership
 from tests.services.stream.entities.counters import FAMILY, Counter
 from tests.services.stream.entities.world import CODEC, RUNS, TOPICS, EntityWorld, FoldedRows, Process
+from tests.services.stream.membership import FixedMembership
 
 CHANNELS = Topics.of("channel")
 SETS = {ENTITY_SET: TOPICS, CHANNEL_SET: CHANNELS}

@@ -24,10 +24,10 @@ from loomlog.services.stream.entities.handler import EntityCommandHandler
 from loomlog.services.stream.entities.hosting import EntityParts, HostedEntities, build_entity_parts
 from loomlog.services.stream.family import Topics
 from loomlog.services.stream.host import Host
-from loomlog.services.stream.ownership.membership import FixedMembership
 from loomlog.services.stream.partition.fold import fold_events
 from loomlog.services.stream.partition.partition import Aggregate
 from tests.services.stream.entities.counters import FAMILY
+from tests.services.stream.membership import FixedMembership
 from tests.services.stream.outside import Wire
 
 CODEC = local_codec()
