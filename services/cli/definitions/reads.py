@@ -5,7 +5,6 @@ Before: defs.py. After: services/cli/http/api.py.
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
@@ -44,14 +43,13 @@ from loomlog.services.cli.http.requests import get, open_api
 from loomlog.services.cli.runs.runs import Json
 from loomlog.services.cli.terminal.formatting import one_line, pluralize
 from loomlog.services.cli.terminal.output import DIM, NAME, SUCCESS, WARNING, console, print_json, print_table
-from loomlog.services.cli.terminal.run_text import table_row
+from loomlog.services.cli.terminal.run_text import print_runs
 from loomlog.services.cli.terminal.times import to_rfc3339
 from loomlog.services.core.definitions import PATH
 
 FILE, ACTIVE = "file", "active"
 """Other sides of a difference: what the configuration file says, and the active version."""
 POSITION = re.compile(r"[A-Za-z0-9._-]+/\d+:\d+\Z")
-RUN_COLUMNS = ("RUN", "AGENT", "STATUS", "TURNS", "CALLS", "TOKENS", "COST", "TOOK", "STARTED")
 LIST_LIMIT, LIST_LIMIT_MAX = 50, 200
 Limit = Annotated[int, typer.Option("--limit", min=1, max=LIST_LIMIT_MAX, help="Most entries to list.")]
 Cursor = Annotated[str, typer.Option("--cursor", help="`next` of an earlier answer.")]
@@ -185,8 +183,7 @@ def runs(
     if not page["runs"]:
         out.print(Text("No run is pinned to it.", style=DIM))
         return
-    now = datetime.now(UTC)
-    print_table(out, RUN_COLUMNS, [table_row(row, now) for row in page["runs"]], right_aligned=(3, 4, 5, 6, 7))
+    print_runs(out, page["runs"])
     if page["next"]:
         out.print(Text(f"There are more: --cursor {page['next']}", style=DIM))
 

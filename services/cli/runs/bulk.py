@@ -6,7 +6,6 @@ Before: control.py. After: POST /v1/runs/bulk.
 import sys
 from collections import Counter
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 import typer
@@ -16,13 +15,12 @@ from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import FAILED, CliError, UsageError
 from loomlog.services.cli.http.requests import open_api, send
 from loomlog.services.cli.terminal.formatting import pluralize
-from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, console, print_json, print_table
-from loomlog.services.cli.terminal.run_text import table_row
+from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, console, print_json
+from loomlog.services.cli.terminal.run_text import print_runs
 
 PATH = "/v1/runs/bulk"
 PAGES_MAX = 2_000
 """Pages of 50 runs each, five times as many runs as a preview counts; for more, the filter has to be narrowed."""
-COLUMNS = ("RUN", "AGENT", "STATUS", "TURNS", "CALLS", "TOKENS", "COST", "TOOK", "STARTED")
 
 
 def run_bulk_action(action: str, run_filter: str, reason: str, *, dry_run: bool, yes: bool, as_json: bool) -> None:
@@ -61,8 +59,7 @@ def _print_preview(preview: Mapping[str, Any], *, as_json: bool) -> None:
     if not preview["matched"]:
         out.print(f"No live run to {preview['action']} matches {preview['where']}.")
         return
-    now = datetime.now(UTC)
-    print_table(out, COLUMNS, [table_row(row, now) for row in preview["runs"]], right_aligned=(3, 4, 5, 6, 7))
+    print_runs(out, preview["runs"])
     hidden = preview["matched"] - len(preview["runs"])
     rest = f", {hidden} of them not shown" if hidden > 0 else ""
     out.print(Text(f"{_run_count(preview)}{rest}", style=DIM))

@@ -16,7 +16,6 @@ import math
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any
@@ -31,7 +30,6 @@ from loomlog.services.cli.commands import run
 from loomlog.services.cli.errors import FAILED, CliError, UsageError
 from loomlog.services.cli.http.api import ApiClient, ApiError, quote_segment
 from loomlog.services.cli.http.requests import open_api
-from loomlog.services.cli.runs.bulk import COLUMNS
 from loomlog.services.cli.runs.evals import evals_app, format_score, post
 from loomlog.services.cli.runs.runs import SUCCEEDED, Json, get_run, resolve_run_id
 from loomlog.services.cli.terminal.formatting import money, one_line, pluralize
@@ -46,7 +44,7 @@ from loomlog.services.cli.terminal.output import (
     print_json,
     print_table,
 )
-from loomlog.services.cli.terminal.run_text import table_row
+from loomlog.services.cli.terminal.run_text import print_runs
 from loomlog.services.cli.terminal.times import to_rfc3339
 
 __all__ = ["evals_app"]
@@ -386,8 +384,7 @@ def _print_preview(rows: Sequence[Mapping[str, Any]], agent: str, *, as_json: bo
     if not rows:
         out.print("No completed run matches.")
         return
-    now = datetime.now(UTC)
-    print_table(out, COLUMNS, [table_row(row, now) for row in rows[:PREVIEW_ROWS]], right_aligned=(3, 4, 5, 6, 7))
+    print_runs(out, rows[:PREVIEW_ROWS])
     hidden = len(rows) - PREVIEW_ROWS
     rest = f", {hidden} of them not shown" if hidden > 0 else ""
     out.print(Text(f"{pluralize(len(rows), 'run')}{rest}. With --yes {agent} judges them.", style=DIM))

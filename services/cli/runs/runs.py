@@ -12,7 +12,6 @@ import uuid
 from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import asdict
-from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -36,9 +35,8 @@ from loomlog.services.cli.terminal.output import (
     error_console,
     print_json,
     print_json_line,
-    print_table,
 )
-from loomlog.services.cli.terminal.run_text import print_facts, result_line, run_line, table_row
+from loomlog.services.cli.terminal.run_text import print_facts, print_runs, result_line, run_line
 from loomlog.services.cli.terminal.state_text import print_state
 from loomlog.services.cli.terminal.timeline import MODEL_FRAMES, Timeline
 from loomlog.services.cli.terminal.times import to_rfc3339
@@ -265,13 +263,7 @@ def list_runs(
         out.print("No runs." if status == "all" else f"No runs that are {status}.")
         out.print(Text('`loomlog run assistant "Hello"` starts one.', style=DIM))
         return
-    now = datetime.now(UTC)
-    print_table(
-        out,
-        ("RUN", "AGENT", "STATUS", "TURNS", "CALLS", "TOKENS", "COST", "TOOK", "STARTED"),
-        [table_row(row, now, wide=wide) for row in listing["runs"]],
-        right_aligned=(3, 4, 5, 6, 7),
-    )
+    print_runs(out, listing["runs"], wide=wide)
     if listing["next"]:
         out.print(Text(f"There are more: --cursor {listing['next']}", style=DIM))
 

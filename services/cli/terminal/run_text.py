@@ -3,8 +3,8 @@
 Before: services/cli/runs/runs.py, live_view.py, with the JSON of the API. After: the terminal.
 """
 
-from collections.abc import Mapping
-from datetime import datetime
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Console
@@ -12,10 +12,11 @@ from rich.text import Text
 
 from loomlog.connectors.client.run_stream import RunIds
 from loomlog.services.cli.terminal.formatting import duration, format_age, money, number, one_line, pluralize
-from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, SUCCESS, WARNING, fact_line
+from loomlog.services.cli.terminal.output import DIM, ERROR, NAME, SUCCESS, WARNING, fact_line, print_table
 
 ID_CHARACTERS = 12
 """Characters shown of each part of an id: ten of its time in milliseconds, and two random ones."""
+COLUMNS = ("RUN", "AGENT", "STATUS", "TURNS", "CALLS", "TOKENS", "COST", "TOOK", "STARTED")
 STATUS_STYLE = {"completed": SUCCESS, "failed": ERROR, "cancelled": WARNING, "quarantined": ERROR}
 
 
@@ -54,8 +55,14 @@ def short_id(run_id: str) -> str:
     return f"{kind}_" + "-".join(part[:ID_CHARACTERS] for part in rest.split("-"))
 
 
+def print_runs(out: Console, rows: Iterable[Mapping[str, Any]], *, wide: bool = True) -> None:
+    """Print a table of runs; `wide`: with whole ids."""
+    now = datetime.now(UTC)
+    print_table(out, COLUMNS, [table_row(row, now, wide=wide) for row in rows], right_aligned=(3, 4, 5, 6, 7))
+
+
 def table_row(row: Mapping[str, Any], now: datetime, *, wide: bool = True) -> tuple[str | Text, ...]:
-    """Return the table cells RUN, AGENT, STATUS, TURNS, CALLS, TOKENS, COST, TOOK, STARTED."""
+    """Return the cells of a run in the table of COLUMNS."""
     usage = row["usage"]
     status = display_status(row)
     began = datetime.fromisoformat(row["started_at"])

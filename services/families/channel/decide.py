@@ -34,7 +34,7 @@ from loomlog.schemas.generated.channel_events import (
     WaitExpired,
     WatchReported,
 )
-from loomlog.schemas.generated.entity_events import CommandHadNoEffect, CommandRefused
+from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.generated.run_commands import ReportWait
 from loomlog.schemas.generated.values import CallRef, QueueRef, SurfacedMessage
 from loomlog.schemas.ids import ID_PATTERN, hashed_token
@@ -107,23 +107,6 @@ def decide(state: QueueState, command: ChannelCommand | TimerFired, at: At) -> D
     except Refused as refused:
         return [CommandRefused(code=refused.code, message=refused.message)]
     return draft.events
-
-
-def answer_event(events: Sequence[Any]) -> Any:
-    """Return the event of a decision that answers its command; None when the command had no effect.
-
-    The others are what was due, what was pushed out, and what calls got that waited.
-    """
-    return next((event for event in reversed(events) if not _is_beside(event)), None)
-
-
-def _is_beside(event: Any) -> bool:
-    match event:
-        case MessagesLeased(is_wait_over=is_wait_over):
-            return is_wait_over
-        case MessagesSurfaced() | MessagesDropped() | WatchReported() | CommandHadNoEffect():
-            return True
-    return False
 
 
 def lease_id_of(command_id: str) -> str:

@@ -9,7 +9,7 @@ Before: services.py. After: operations.py for messages, declaration_operations.p
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from msgspec import UNSET, structs
@@ -18,7 +18,16 @@ from loomlog.schemas.generated.values import CallRef
 from loomlog.schemas.records import copy_as
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN
-from loomlog.services.core.operations import Answer, Call, Handlers, NoInput, NoOutput, OperationCaller
+from loomlog.services.core.operations import (
+    Answer,
+    AnyOperation,
+    Call,
+    Handler,
+    Handlers,
+    NoInput,
+    NoOutput,
+    OperationCaller,
+)
 from loomlog.services.core.refusals import Refused
 from loomlog.services.core.times import format_ns
 from loomlog.services.families.channel import api
@@ -47,6 +56,8 @@ from loomlog.services.families.operation import RunAnswer
 
 ADMIN_MARK = "_admin"
 """Mark of what administrators publish."""
+Operate = Callable[[Any, ChannelCaller], Awaitable[Answer[Any]]]
+"""Does something with the messages of a queue, for a caller."""
 
 
 class ChannelHandlers:
@@ -61,17 +72,21 @@ class ChannelHandlers:
 
     def by_operation(self) -> Handlers:
         """Return the handlers by their operations."""
+        messages = self._operations
+        on_messages: dict[AnyOperation, Operate] = {
+            api.AWAIT: messages.await_,
+            api.BROADCAST: messages.broadcast,
+            api.PUBLISH: messages.publish,
+            api.SUBSCRIBE: messages.subscribe,
+            api.PEEK: messages.peek,
+            api.ACK: messages.ack,
+        }
         return {
+            **{operation: self._on_messages(operate) for operation, operate in on_messages.items()},
             api.LIST: self.list,
             api.CREATE: self.create,
-            api.AWAIT: self.await_,
-            api.BROADCAST: self.broadcast,
-            api.PUBLISH: self.publish,
-            api.SUBSCRIBE: self.subscribe,
-            api.PEEK: self.peek,
             api.LIST_QUEUES: self.queues,
             api.LIST_READERS: self.readers,
-            api.ACK: self.ack,
             api.LIST_GRANTS: self.grants,
             api.PURGE: self.purge,
             api.PUBLISH_SYSTEM: self.publish_system,
@@ -124,9 +139,11 @@ class ChannelHandlers:
 
     # --- messages ----------------------------------------------------------------------------------------------------
 
-    async def publish(self, call: Call[api.ChannelPublish]) -> RunAnswer[api.Published]:
-        """Publish a message."""
-        return await self._operations.publish(call.input, self._caller(call))
+    def _on_messages(self, operate: Operate) -> Handler:
+        async def handle(call: Call[Any]) -> Answer[Any]:
+            return await operate(call.input, self._caller(call))
+
+        return handle
 
     async def publish_system(self, call: Call[api.ChannelPublish]) -> RunAnswer[api.Published]:
         """Publish to a channel of the system."""
@@ -135,26 +152,6 @@ class ChannelHandlers:
             text = f"{name[:80]!r} is no channel of the system: publish with POST /v1/_channels/{name[:80]}/publish"
             raise Refused("non_system_channel", text)
         return await self._operations.publish(call.input, self._caller(call))
-
-    async def subscribe(self, call: Call[api.ChannelSubscribe]) -> RunAnswer[api.ChannelBatch]:
-        """Take the next messages of a queue, and wait for one if there is none."""
-        return await self._operations.subscribe(call.input, self._caller(call))
-
-    async def peek(self, call: Call[api.ChannelPeek]) -> RunAnswer[api.ChannelMessages]:
-        """Look at messages."""
-        return await self._operations.peek(call.input, self._caller(call))
-
-    async def ack(self, call: Call[api.ChannelAck]) -> RunAnswer[api.ChannelAcknowledged]:
-        """Move a cursor forward."""
-        return await self._operations.ack(call.input, self._caller(call))
-
-    async def await_(self, call: Call[api.ChannelAwait]) -> RunAnswer[api.ChannelAwaited]:
-        """Wait until channels have messages."""
-        return await self._operations.await_(call.input, self._caller(call))
-
-    async def broadcast(self, call: Call[api.ChannelBroadcast]) -> RunAnswer[api.ChannelBroadcasted]:
-        """Publish to several channels."""
-        return await self._operations.broadcast(call.input, self._caller(call))
 
     async def grants(self, call: Call[NoInput]) -> Answer[api.ChannelGrants]:
         """Return what the agent may publish to and read."""

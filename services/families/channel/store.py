@@ -36,7 +36,7 @@ from loomlog.services.families.channel.cursor import NS_PER_MS, cursor_text
 from loomlog.services.families.channel.items import DELAYED_ITEM, MESSAGE_ITEM, row_id, row_prefix
 from loomlog.services.families.channel.message_cache import CachedMessage, MessageCache, full_id
 from loomlog.services.families.channel.state import QueueState, expiry_ms, initial
-from loomlog.services.families.operation import ask_owner
+from loomlog.services.families.operation import Decrypt, ask_owner
 from loomlog.services.stream.entities.answers import Answer, EntityCommands
 from loomlog.services.stream.entities.reads import EntityReads, EntityRow, PositionNotRead
 
@@ -47,9 +47,6 @@ ROW_WAIT_S, POLL_S = 15.0, 0.02
 PAGE = 500
 QUEUES_MAX = 100_000
 """Queues of a tenant that are counted or purged at once."""
-
-Decrypt = Callable[[Any, str], Awaitable[Any]]
-"""Returns JSON of a tenant in plaintext. Raises ConnectorError."""
 
 
 class Message(Value, frozen=True, kw_only=True):

@@ -15,8 +15,6 @@ them in the log. The target's timer starts it.
 Before: the Memory tool, compaction. After: connectors/configuration/presets/memory.yaml has the consolidator.
 """
 
-from typing import Any
-
 from loomlog.schemas.generated.consolidation_commands import (
     AckPending,
     AdvanceTarget,
@@ -32,14 +30,9 @@ from loomlog.services.families.consolidation.decide import decide as decide_cons
 from loomlog.services.families.consolidation.decide import sends as consolidation_sends
 from loomlog.services.families.consolidation.items import items as consolidation_items
 from loomlog.services.families.consolidation.state import FAMILY_NAME, VERSION, Target, evolve, initial, next_timer_ms
-from loomlog.services.families.memory.author import USER, aggregate_name
+from loomlog.services.families.memory.author import aggregate_name, content_subject
 
 _command = inner_commands(lambda command: aggregate_name(command.scope, command.scope_id))
-
-
-def _subject(command: Any) -> str:
-    """Return whose key encrypts: the user of a user scope, else the writer."""
-    return str(command.scope_id if command.scope == USER else command.envelope.subject)
 
 
 FAMILY = Family(
@@ -63,7 +56,7 @@ FAMILY = Family(
         _command(AckPending, "ack", "Remove pending entries."),
         _command(DropTarget, "drop", "Remove all pending entries, and what else there is to do."),
     ),
-    content_subject=_subject,
+    content_subject=content_subject,
     sends=consolidation_sends,
     items=consolidation_items,
     operations=OPERATIONS,

@@ -6,7 +6,7 @@ calls of tools with their results are scaffolding: nothing is learnt from them. 
 Before: operations.py. After: projections/settled_sessions.py.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 import orjson
@@ -28,10 +28,9 @@ from loomlog.projections.transcript import TranscriptRow
 from loomlog.schemas.generated.values import BlobRef
 from loomlog.schemas.records import Value
 from loomlog.services.families.memory.author import AGENT, USER, Scope
+from loomlog.services.families.operation import Decrypt
 from loomlog.services.stream.encryption.subject_keys import ERASED
 
-Decrypt = Callable[[Any, str], Awaitable[Any]]
-"""Returns JSON of a tenant in plaintext. Raises ConnectorError."""
 MESSAGE_OVERHEAD_BYTES = 160
 """Bytes of a message in an answer besides its text."""
 

@@ -30,13 +30,13 @@ from loomlog.schemas.records import Value
 from loomlog.services.core.operations import Answer
 from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.families.consolidation import api, limits
-from loomlog.services.families.consolidation.chats import Chats, Decrypt
+from loomlog.services.families.consolidation.chats import Chats
 from loomlog.services.families.consolidation.decide import has_lease, lease_lost
 from loomlog.services.families.consolidation.items import PENDING_ITEM
 from loomlog.services.families.consolidation.state import FAMILY_NAME, Target
 from loomlog.services.families.memory.author import USER, Author, Scope
 from loomlog.services.families.memory.values import value_text
-from loomlog.services.families.operation import Encrypt, ask_owner, plain_text, plaintext
+from loomlog.services.families.operation import Decrypt, Encrypt, ask_owner, plain_text, plaintext
 from loomlog.services.stream.entities.answers import Answer as OwnerAnswer
 from loomlog.services.stream.entities.answers import EntityCommands
 from loomlog.services.stream.entities.reads import EntityReads, PositionNotRead

@@ -14,12 +14,10 @@ clients know. Microservices append SetEntry and DeleteEntry records.
 Before: services/families/registry.py. After: projections/memory_index finds entries by their words and their meaning.
 """
 
-from typing import Any
-
 from loomlog.schemas.generated.memory_commands import DeleteEntry, DropScope, SetEntry, SupersedeEntry
 from loomlog.services.core.families import WHOLE_HISTORY, Family, Rules, inner_commands
 from loomlog.services.families.memory.api import ENDPOINTS, OPERATIONS, TOOL
-from loomlog.services.families.memory.author import USER, aggregate_name
+from loomlog.services.families.memory.author import aggregate_name, content_subject
 from loomlog.services.families.memory.decide import decide as decide_memory
 from loomlog.services.families.memory.decide import next_timer_ms
 from loomlog.services.families.memory.items import VERSION_KEPT_MS
@@ -28,11 +26,6 @@ from loomlog.services.families.memory.refill import refill
 from loomlog.services.families.memory.state import VERSION, MemoryScope, evolve, initial
 
 _command = inner_commands(lambda command: aggregate_name(command.scope, command.scope_id))
-
-
-def _subject(command: Any) -> str:
-    """Return whose key encrypts: the user of a user scope, else the writer."""
-    return str(command.scope_id if command.scope == USER else command.envelope.subject)
 
 
 FAMILY = Family(
@@ -53,7 +46,7 @@ FAMILY = Family(
         _command(SupersedeEntry, "supersede", "Archive a key."),
         _command(DropScope, "drop", "Delete all keys of a scope."),
     ),
-    content_subject=_subject,
+    content_subject=content_subject,
     items=memory_items,
     refill=refill,
     operations=OPERATIONS,

@@ -42,6 +42,11 @@ def aggregate_name(scope: str, scope_id: str) -> str:
     return f"{scope}/{scope_id}"
 
 
+def content_subject(command: Any) -> str:
+    """Return whose key encrypts what a command on a scope says: the user of a user scope, else the writer."""
+    return str(command.scope_id if command.scope == USER else command.envelope.subject)
+
+
 def scopes_of_run(tenant: str, agent: str, user_id: str) -> tuple[Scope, ...]:
     """Return the scopes that a run may have."""
     scopes = (Scope(tenant, AGENT, agent), Scope(tenant, USER, user_id), Scope(tenant, TENANT, TENANT_SCOPE_ID))

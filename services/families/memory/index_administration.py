@@ -28,8 +28,8 @@ from loomlog.services.families.memory.api import (
 )
 from loomlog.services.families.memory.author import Scope, scope_of_aggregate
 from loomlog.services.families.memory.items import ENTRY_ITEM, entry_id
-from loomlog.services.families.memory.store import FAMILY_NAME, Decrypt
-from loomlog.services.families.operation import plaintext
+from loomlog.services.families.memory.store import FAMILY_NAME
+from loomlog.services.families.operation import Decrypt, plaintext
 from loomlog.services.stream.entities.reads import EntityReads, PositionNotRead
 
 ENTRIES_MAX = 10_000

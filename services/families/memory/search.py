@@ -56,9 +56,9 @@ from loomlog.services.families.memory.search_request import (
     recall_request,
     search_request,
 )
-from loomlog.services.families.memory.store import FAMILY_NAME, Decrypt
+from loomlog.services.families.memory.store import FAMILY_NAME
 from loomlog.services.families.memory.values import parse_value
-from loomlog.services.families.operation import plaintext
+from loomlog.services.families.operation import Decrypt, plaintext
 from loomlog.services.stream.entities.reads import EntityReads, PositionNotRead
 
 FETCH_FACTOR, FETCH_MAX = 4, 51

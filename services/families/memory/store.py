@@ -36,7 +36,7 @@ from loomlog.services.families.memory.items import (
     version_key,
 )
 from loomlog.services.families.memory.state import MemoryScope
-from loomlog.services.families.operation import ask_owner, plaintext
+from loomlog.services.families.operation import Decrypt, ask_owner, plaintext
 from loomlog.services.stream.entities.answers import Answer, EntityCommands
 from loomlog.services.stream.entities.reads import EntityReads, PositionNotRead
 
@@ -51,9 +51,6 @@ WRITTEN_MAX = 10_000
 PAGE = 500
 SCANNED_MAX = 5_000
 """Changes of a scope that one search for superseded entries reads."""
-
-Decrypt = Callable[[Any, str], Awaitable[Any]]
-"""Returns JSON of a tenant in plaintext. Raises ConnectorError."""
 
 
 class StoredEntry(Value, frozen=True, kw_only=True):

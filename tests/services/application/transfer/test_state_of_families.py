@@ -21,7 +21,6 @@ from loomlog.services.application.transfer.state_files import StateFileRequest
 from loomlog.services.core.entity import Entity
 from loomlog.services.core.families import CHANNEL_SET, Family, StateFiles
 from loomlog.services.core.pauses import WidePause
-from loomlog.services.families.channel.decide import answer_event
 from loomlog.services.families.entity_folds import entity_folds
 from loomlog.services.families.registry import all_families, families_of
 from loomlog.services.stream.archive.state_file import StatedAggregate, StatedLimit, StatedOmission, StateWriter
@@ -30,6 +29,7 @@ from loomlog.services.stream.archive.state_validation import validate_state
 from tests.services.application.installation import Installation
 from tests.services.application.transfer.test_entity_restore import at_work, file_of, restored
 from tests.services.application.world import ADMIN_CALLER
+from tests.services.families.channel.answers import answer_event
 from tests.services.families.contract.cases import BY_NAME
 from tests.services.stream.entities.two_sets import CHANNELS, SETS, TwoSetProcess, TwoSets
 from tests.services.stream.entities.world import CODEC

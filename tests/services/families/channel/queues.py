@@ -17,8 +17,8 @@ from loomlog.schemas.generated.values import CallRef, CommandEnvelope, Envelope
 from loomlog.services.core.families import TIMER_FIRED, At, Item, Send, aggregate_id
 from loomlog.services.families.channel import FAMILY
 from loomlog.services.families.channel.caller import queue_name
-from loomlog.services.families.channel.decide import answer_event
 from loomlog.services.families.channel.state import QueueState
+from tests.services.families.channel.answers import answer_event
 
 NOW_MS = 1_800_000_000_000
 DAY_MS = 86_400_000

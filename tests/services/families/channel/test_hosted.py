@@ -7,7 +7,7 @@ from loomlog.schemas.generated.channel_events import MessagesLeased, ReaderWaiti
 from loomlog.schemas.generated.run_commands import ReportWait
 from loomlog.schemas.ids import partition_key
 from loomlog.services.families.channel import FAMILY
-from loomlog.services.families.channel.decide import answer_event
+from tests.services.families.channel.answers import answer_event
 from tests.services.families.channel.queues import call
 from tests.services.stream.entities.world import CODEC, RUNS, EntityWorld
 
