@@ -195,35 +195,14 @@ def is_record(schema: Json) -> bool:
     return isinstance(schema, str) and schema not in PRIMITIVES
 
 
-def pack_text(expression: str, schema: Json) -> str:
-    if is_record(schema):
-        return f"{expression}.to_avro()"
-    if isinstance(schema, list) and is_record(schema[1]):
-        return f"None if {expression} is None else {expression}.to_avro()"
-    if isinstance(schema, dict) and schema["type"] == "array" and is_record(schema["items"]):
-        return f"[item.to_avro() for item in {expression}]"
-    return expression
-
-
-def unpack_text(expression: str, schema: Json) -> str:
-    if is_record(schema):
-        return f"{schema.rsplit('.', 1)[1]}.from_avro({expression})"
-    if isinstance(schema, list) and is_record(schema[1]):
-        return f"None if {expression} is None else {schema[1].rsplit('.', 1)[1]}.from_avro({expression})"
-    if isinstance(schema, list) and isinstance(schema[1], dict) and schema[1]["type"] == "array":
-        return f"None if {expression} is None else tuple({expression})"
-    if isinstance(schema, dict) and schema["type"] == "array":
-        if is_record(schema["items"]):
-            return f"tuple({schema['items'].rsplit('.', 1)[1]}.from_avro(item) for item in {expression})"
-        return f"tuple({expression})"
-    return expression
-
-
-def pack_list_text(expression: str, schema: Json) -> str:
-    """Return the expression that packs a field; fastavro requires lists for arrays, also in a null union."""
-    if isinstance(schema, list) and isinstance(schema[1], dict) and schema[1]["type"] == "array":
-        return f"None if {expression} is None else list({expression})"
-    return pack_text(expression, schema)
+def order_text(schema: Json, names: list[str]) -> str:
+    """Return the lines with the order of the schema's fields; empty when that of the class is the same."""
+    in_order = [field["name"] for field in schema["fields"] if field["type"] != ENVELOPE]
+    if in_order == names:
+        return ""
+    items = ", ".join(f'"{name}"' for name in in_order)
+    rows = textwrap.fill(items, LINE_LENGTH, initial_indent="        ", subsequent_indent="        ")
+    return f"    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (\n{rows},\n    )"
 
 
 def docstring_lines(text: str) -> list[str]:
@@ -240,25 +219,12 @@ def class_text(schema: Json, imports: set[str]) -> str:
     lines = [f"class {schema['name']}(Record, frozen=True, kw_only=True):"]
     lines += [*docstring_lines(schema["doc"]), ""]
     lines.append(f'    SCHEMA: ClassVar[str] = "{schema["namespace"]}.{schema["name"]}"')
-    if content := content_text(schema):
-        lines.append(content)
+    lines += filter(None, [order_text(schema, [field["name"] for field in required_last]), content_text(schema)])
     lines.append("")
     for field in required_last:
         lines.append(f"    {field['name']}: {python_type(field['type'], imports)}{default_text(field)}")
         lines += docstring_lines(field["doc"])
-    lines += ["", "    def to_avro(self) -> dict[str, Any]:", "        return {"]
-    lines += [f'            "{f["name"]}": {pack_list_text("self." + f["name"], f["type"])},' for f in fields]
-    lines += [
-        "        }",
-        "",
-        "    @classmethod",
-        "    def from_avro(cls, value: Mapping[str, Any]) -> Self:",
-        "        return cls(",
-    ]
-    for field in fields:
-        source = f'value["{field["name"]}"]'
-        lines.append(f"            {field['name']}={unpack_text(source, field['type'])},")
-    lines += ["        )", ""]
+    lines.append("")
     return "\n".join(lines)
 
 
@@ -313,10 +279,10 @@ def module_texts(records: dict[str, Json]) -> dict[Path, str]:
                 module = f"generated.{module_of(records[name]['namespace'])}"
                 foreign.setdefault(module, []).append(name.rsplit(".", 1)[1])
         body = "\n\n".join(classes)
-        mapping = "from collections.abc import Mapping\n"
+        mapping = "from collections.abc import Mapping\n" if "Mapping[" in body else ""
         field_import = "from msgspec import field\n\n" if "field(default_factory" in body else ""
         head = [f'"""Records of the namespace {namespace}."""\n\n', HEADER, "\n", mapping]
-        head += ["from typing import Any, ClassVar, Self\n", "\n", field_import]
+        head += ["from typing import ClassVar\n", "\n", field_import]
         in_order = ((module, sorted(types, key=str.lower)) for module, types in sorted(foreign.items()))
         head += [import_text(f"loomlog.schemas.{module}", types) for module, types in in_order]
         text = "".join(head) + "\n\n" + body

@@ -3,7 +3,7 @@
 # Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.records import Record
@@ -38,37 +38,6 @@ class BeginAct(Record, frozen=True, kw_only=True):
     request: str
     """Fields of the request, JSON, without secrets and bounded."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "act_id": self.act_id,
-            "operation": self.operation,
-            "who": self.who,
-            "token": self.token,
-            "token_id": self.token_id,
-            "transport": self.transport,
-            "request_id": self.request_id,
-            "target": self.target,
-            "at_ms": self.at_ms,
-            "request": self.request,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            act_id=value["act_id"],
-            operation=value["operation"],
-            who=value["who"],
-            token=value["token"],
-            token_id=value["token_id"],
-            transport=value["transport"],
-            request_id=value["request_id"],
-            target=value["target"],
-            at_ms=value["at_ms"],
-            request=value["request"],
-        )
-
 
 class EndAct(Record, frozen=True, kw_only=True):
     """Records how an act has ended."""
@@ -88,27 +57,6 @@ class EndAct(Record, frozen=True, kw_only=True):
     """What there was, JSON, without secrets and bounded; empty: the operation says nothing of it."""
     after: str = ''
     """What there is now, or the answer, JSON, without secrets and bounded; empty: nothing."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "act_id": self.act_id,
-            "outcome": self.outcome,
-            "code": self.code,
-            "before": self.before,
-            "after": self.after,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            act_id=value["act_id"],
-            outcome=value["outcome"],
-            code=value["code"],
-            before=value["before"],
-            after=value["after"],
-        )
 
 
 class NoteRefusals(Record, frozen=True, kw_only=True):
@@ -140,39 +88,6 @@ class NoteRefusals(Record, frozen=True, kw_only=True):
     """Code of the refusal."""
     count: int
     """Refusals of this kind that it stands for."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "act_id": self.act_id,
-            "operation": self.operation,
-            "who": self.who,
-            "token": self.token,
-            "token_id": self.token_id,
-            "transport": self.transport,
-            "request_id": self.request_id,
-            "target": self.target,
-            "at_ms": self.at_ms,
-            "code": self.code,
-            "count": self.count,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            act_id=value["act_id"],
-            operation=value["operation"],
-            who=value["who"],
-            token=value["token"],
-            token_id=value["token_id"],
-            transport=value["transport"],
-            request_id=value["request_id"],
-            target=value["target"],
-            at_ms=value["at_ms"],
-            code=value["code"],
-            count=value["count"],
-        )
 
 
 RECORDS = (

@@ -3,7 +3,7 @@
 # Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 from loomlog.schemas.records import Record
 
@@ -35,35 +35,6 @@ class ActBegun(Record, frozen=True, kw_only=True):
     request: str
     """Fields of the request, JSON, without secrets and bounded."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "act_id": self.act_id,
-            "operation": self.operation,
-            "who": self.who,
-            "token": self.token,
-            "token_id": self.token_id,
-            "transport": self.transport,
-            "request_id": self.request_id,
-            "target": self.target,
-            "at_ms": self.at_ms,
-            "request": self.request,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            act_id=value["act_id"],
-            operation=value["operation"],
-            who=value["who"],
-            token=value["token"],
-            token_id=value["token_id"],
-            transport=value["transport"],
-            request_id=value["request_id"],
-            target=value["target"],
-            at_ms=value["at_ms"],
-            request=value["request"],
-        )
-
 
 class ActEnded(Record, frozen=True, kw_only=True):
     """An act has ended, or nothing was heard of its end."""
@@ -81,25 +52,6 @@ class ActEnded(Record, frozen=True, kw_only=True):
     """What there was, JSON, without secrets and bounded; empty: the operation says nothing of it."""
     after: str = ''
     """What there is now, or the answer, JSON, without secrets and bounded; empty: nothing."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "act_id": self.act_id,
-            "outcome": self.outcome,
-            "code": self.code,
-            "before": self.before,
-            "after": self.after,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            act_id=value["act_id"],
-            outcome=value["outcome"],
-            code=value["code"],
-            before=value["before"],
-            after=value["after"],
-        )
 
 
 class ActRefused(Record, frozen=True, kw_only=True):
@@ -129,37 +81,6 @@ class ActRefused(Record, frozen=True, kw_only=True):
     """Code of the refusal."""
     count: int
     """Refusals of this kind that it stands for."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "act_id": self.act_id,
-            "operation": self.operation,
-            "who": self.who,
-            "token": self.token,
-            "token_id": self.token_id,
-            "transport": self.transport,
-            "request_id": self.request_id,
-            "target": self.target,
-            "at_ms": self.at_ms,
-            "code": self.code,
-            "count": self.count,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            act_id=value["act_id"],
-            operation=value["operation"],
-            who=value["who"],
-            token=value["token"],
-            token_id=value["token_id"],
-            transport=value["transport"],
-            request_id=value["request_id"],
-            target=value["target"],
-            at_ms=value["at_ms"],
-            code=value["code"],
-            count=value["count"],
-        )
 
 
 RECORDS = (

@@ -2,8 +2,7 @@
 
 # Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.records import Record
@@ -22,23 +21,6 @@ class SetPolicy(Record, frozen=True, kw_only=True):
     """Version that must be in force; -1: any."""
     restores: int = 0
     """Version whose rules these are; 0: they are new."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "text": self.text,
-            "replaces": self.replaces,
-            "restores": self.restores,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            text=value["text"],
-            replaces=value["replaces"],
-            restores=value["restores"],
-        )
 
 
 RECORDS = (

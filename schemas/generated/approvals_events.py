@@ -2,8 +2,7 @@
 
 # Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 from loomlog.schemas.records import Record
 
@@ -25,27 +24,6 @@ class PolicySet(Record, frozen=True, kw_only=True):
     """Version whose rules these are; 0: they are new."""
     at_ms: int = 0
     """When, by the owner's clock, UTC milliseconds."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "version": self.version,
-            "text": self.text,
-            "sha256": self.sha256,
-            "by": self.by,
-            "restores": self.restores,
-            "at_ms": self.at_ms,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            version=value["version"],
-            text=value["text"],
-            sha256=value["sha256"],
-            by=value["by"],
-            restores=value["restores"],
-            at_ms=value["at_ms"],
-        )
 
 
 RECORDS = (

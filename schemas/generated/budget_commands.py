@@ -2,8 +2,7 @@
 
 # Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.records import Record
@@ -18,19 +17,6 @@ class ReleaseBudget(Record, frozen=True, kw_only=True):
     """Who asks, when, under which id."""
     id: str
     """As reserved."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "id": self.id,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            id=value["id"],
-        )
 
 
 class RemoveLimit(Record, frozen=True, kw_only=True):
@@ -47,28 +33,14 @@ class RemoveLimit(Record, frozen=True, kw_only=True):
     scope_id: str
     """The tenant or the user; empty for operator."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "tenant": self.tenant,
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            tenant=value["tenant"],
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-        )
-
 
 class ReserveBudget(Record, frozen=True, kw_only=True):
     """Set the worst case of a model call aside before it is made."""
 
     SCHEMA: ClassVar[str] = "loom.budget.commands.ReserveBudget"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "envelope", "id", "tenant", "user_id", "tokens", "micros", "deadline_ms",
+    )
 
     envelope: CommandEnvelope
     """Who asks, when, under which id."""
@@ -84,29 +56,6 @@ class ReserveBudget(Record, frozen=True, kw_only=True):
     """The user of the run."""
     micros: int = 0
     """The most it can cost in millionths of the currency; 0 for a model without a price."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "id": self.id,
-            "tenant": self.tenant,
-            "user_id": self.user_id,
-            "tokens": self.tokens,
-            "micros": self.micros,
-            "deadline_ms": self.deadline_ms,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            id=value["id"],
-            tenant=value["tenant"],
-            user_id=value["user_id"],
-            tokens=value["tokens"],
-            micros=value["micros"],
-            deadline_ms=value["deadline_ms"],
-        )
 
 
 class SetLimit(Record, frozen=True, kw_only=True):
@@ -139,39 +88,6 @@ class SetLimit(Record, frozen=True, kw_only=True):
     used_micros: int = 0
     """The same in millionths of the currency."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "tenant": self.tenant,
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-            "soft_tokens": self.soft_tokens,
-            "hard_tokens": self.hard_tokens,
-            "soft_micros": self.soft_micros,
-            "hard_micros": self.hard_micros,
-            "strict": self.strict,
-            "currency": self.currency,
-            "used_tokens": self.used_tokens,
-            "used_micros": self.used_micros,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            tenant=value["tenant"],
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-            soft_tokens=value["soft_tokens"],
-            hard_tokens=value["hard_tokens"],
-            soft_micros=value["soft_micros"],
-            hard_micros=value["hard_micros"],
-            strict=value["strict"],
-            currency=value["currency"],
-            used_tokens=value["used_tokens"],
-            used_micros=value["used_micros"],
-        )
-
 
 class SettleBudget(Record, frozen=True, kw_only=True):
     """Say what a call has used; what was reserved beyond that is free again."""
@@ -194,31 +110,6 @@ class SettleBudget(Record, frozen=True, kw_only=True):
     """The outcome of the call is unknown: it counts as what was reserved, until its result is reported."""
     reserved: bool = True
     """It was reserved; false for a call that was under way when its first limit was set."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "id": self.id,
-            "tenant": self.tenant,
-            "user_id": self.user_id,
-            "tokens": self.tokens,
-            "micros": self.micros,
-            "lost": self.lost,
-            "reserved": self.reserved,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            id=value["id"],
-            tenant=value["tenant"],
-            user_id=value["user_id"],
-            tokens=value["tokens"],
-            micros=value["micros"],
-            lost=value["lost"],
-            reserved=value["reserved"],
-        )
 
 
 RECORDS = (

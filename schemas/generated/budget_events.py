@@ -2,8 +2,7 @@
 
 # Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 from loomlog.schemas.records import Record
 
@@ -15,17 +14,6 @@ class BudgetMonthBegan(Record, frozen=True, kw_only=True):
 
     month: str
     """UTC, YYYY-MM."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "month": self.month,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            month=value["month"],
-        )
 
 
 class BudgetRefused(Record, frozen=True, kw_only=True):
@@ -54,35 +42,6 @@ class BudgetRefused(Record, frozen=True, kw_only=True):
     may_fit: bool = False
     """It would fit if no other call were under way: it can be asked for again."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "tenant": self.tenant,
-            "code": self.code,
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-            "unit": self.unit,
-            "used": self.used,
-            "reserved": self.reserved,
-            "limit": self.limit,
-            "may_fit": self.may_fit,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            id=value["id"],
-            tenant=value["tenant"],
-            code=value["code"],
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-            unit=value["unit"],
-            used=value["used"],
-            reserved=value["reserved"],
-            limit=value["limit"],
-            may_fit=value["may_fit"],
-        )
-
 
 class BudgetReleased(Record, frozen=True, kw_only=True):
     """What was set aside for a call is free again; nothing is counted."""
@@ -92,22 +51,14 @@ class BudgetReleased(Record, frozen=True, kw_only=True):
     id: str
     """run:turn.attempt."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            id=value["id"],
-        )
-
 
 class BudgetReserved(Record, frozen=True, kw_only=True):
     """A model call may be made: its worst case is set aside in every account named."""
 
     SCHEMA: ClassVar[str] = "loom.budget.events.BudgetReserved"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "id", "tenant", "user_id", "accounts", "tokens", "micros", "expires_at_ms",
+    )
 
     id: str
     """run:turn.attempt."""
@@ -124,34 +75,14 @@ class BudgetReserved(Record, frozen=True, kw_only=True):
     accounts: tuple[str, ...] = ()
     """Keys of the accounts that have a limit for it."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "tenant": self.tenant,
-            "user_id": self.user_id,
-            "accounts": self.accounts,
-            "tokens": self.tokens,
-            "micros": self.micros,
-            "expires_at_ms": self.expires_at_ms,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            id=value["id"],
-            tenant=value["tenant"],
-            user_id=value["user_id"],
-            accounts=tuple(value["accounts"]),
-            tokens=value["tokens"],
-            micros=value["micros"],
-            expires_at_ms=value["expires_at_ms"],
-        )
-
 
 class BudgetSettled(Record, frozen=True, kw_only=True):
     """What a call has used is counted."""
 
     SCHEMA: ClassVar[str] = "loom.budget.events.BudgetSettled"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "id", "kind", "accounts", "tokens", "micros", "month",
+    )
 
     id: str
     """run:turn.attempt."""
@@ -168,27 +99,6 @@ class BudgetSettled(Record, frozen=True, kw_only=True):
     month: str = ''
     """The month it belongs to, UTC, YYYY-MM; it counts only while that is the current one."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "kind": self.kind,
-            "accounts": self.accounts,
-            "tokens": self.tokens,
-            "micros": self.micros,
-            "month": self.month,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            id=value["id"],
-            kind=value["kind"],
-            accounts=tuple(value["accounts"]),
-            tokens=value["tokens"],
-            micros=value["micros"],
-            month=value["month"],
-        )
-
 
 class LimitRemoved(Record, frozen=True, kw_only=True):
     """An account has no limits any more and is not counted."""
@@ -203,23 +113,6 @@ class LimitRemoved(Record, frozen=True, kw_only=True):
     """The tenant or the user; empty for operator."""
     by: str = ''
     """Who removed it."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "tenant": self.tenant,
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-            "by": self.by,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            tenant=value["tenant"],
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-            by=value["by"],
-        )
 
 
 class LimitSet(Record, frozen=True, kw_only=True):
@@ -251,39 +144,6 @@ class LimitSet(Record, frozen=True, kw_only=True):
     """The same in millionths of the currency."""
     by: str = ''
     """Who set it."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "tenant": self.tenant,
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-            "soft_tokens": self.soft_tokens,
-            "hard_tokens": self.hard_tokens,
-            "soft_micros": self.soft_micros,
-            "hard_micros": self.hard_micros,
-            "strict": self.strict,
-            "currency": self.currency,
-            "used_tokens": self.used_tokens,
-            "used_micros": self.used_micros,
-            "by": self.by,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            tenant=value["tenant"],
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-            soft_tokens=value["soft_tokens"],
-            hard_tokens=value["hard_tokens"],
-            soft_micros=value["soft_micros"],
-            hard_micros=value["hard_micros"],
-            strict=value["strict"],
-            currency=value["currency"],
-            used_tokens=value["used_tokens"],
-            used_micros=value["used_micros"],
-            by=value["by"],
-        )
 
 
 RECORDS = (

@@ -3,7 +3,7 @@
 # Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.records import Record
@@ -28,27 +28,6 @@ class RequestCallback(Record, frozen=True, kw_only=True):
     secret_env: str = ''
     """Environment variable with the secret that signs it; empty: it is not signed."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "run_id": self.run_id,
-            "hook": self.hook,
-            "url": self.url,
-            "body": self.body,
-            "secret_env": self.secret_env,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            run_id=value["run_id"],
-            hook=value["hook"],
-            url=value["url"],
-            body=value["body"],
-            secret_env=value["secret_env"],
-        )
-
 
 class SettleCallback(Record, frozen=True, kw_only=True):
     """Tell how an attempt has ended."""
@@ -69,29 +48,6 @@ class SettleCallback(Record, frozen=True, kw_only=True):
     """What went wrong; empty: it was delivered."""
     is_final: bool = False
     """A further attempt cannot succeed."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "run_id": self.run_id,
-            "hook": self.hook,
-            "attempt": self.attempt,
-            "status": self.status,
-            "error": self.error,
-            "is_final": self.is_final,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            run_id=value["run_id"],
-            hook=value["hook"],
-            attempt=value["attempt"],
-            status=value["status"],
-            error=value["error"],
-            is_final=value["is_final"],
-        )
 
 
 RECORDS = (

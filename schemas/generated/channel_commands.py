@@ -3,7 +3,7 @@
 # Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 from loomlog.schemas.generated.values import CallRef, CommandEnvelope
 from loomlog.schemas.records import Record
@@ -13,6 +13,9 @@ class AckCursor(Record, frozen=True, kw_only=True):
     """Move the cursor of a reader."""
 
     SCHEMA: ClassVar[str] = "loom.channel.commands.AckCursor"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "envelope", "channel", "scope", "scope_id", "reader", "cursor",
+    )
 
     envelope: CommandEnvelope
     """Who asks, when, under which id."""
@@ -26,27 +29,6 @@ class AckCursor(Record, frozen=True, kw_only=True):
     """The new one."""
     reader: str = ''
     """Whose cursor; empty: the shared one."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "channel": self.channel,
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-            "reader": self.reader,
-            "cursor": self.cursor,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            channel=value["channel"],
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-            reader=value["reader"],
-            cursor=value["cursor"],
-        )
 
 
 class PublishMessage(Record, frozen=True, kw_only=True):
@@ -76,35 +58,6 @@ class PublishMessage(Record, frozen=True, kw_only=True):
     publisher: str = ''
     """_system, _admin, or the user."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "channel": self.channel,
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-            "value": self.value,
-            "value_bytes": self.value_bytes,
-            "ttl_ms": self.ttl_ms,
-            "deliver_at_ms": self.deliver_at_ms,
-            "max_messages": self.max_messages,
-            "publisher": self.publisher,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            channel=value["channel"],
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-            value=value["value"],
-            value_bytes=value["value_bytes"],
-            ttl_ms=value["ttl_ms"],
-            deliver_at_ms=value["deliver_at_ms"],
-            max_messages=value["max_messages"],
-            publisher=value["publisher"],
-        )
-
 
 class PurgeQueue(Record, frozen=True, kw_only=True):
     """Remove all messages."""
@@ -119,23 +72,6 @@ class PurgeQueue(Record, frozen=True, kw_only=True):
     """global, tenant, user or agent."""
     scope_id: str
     """User or name of the agent; empty for global and tenant."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "channel": self.channel,
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            channel=value["channel"],
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-        )
 
 
 class ReadQueue(Record, frozen=True, kw_only=True):
@@ -162,33 +98,6 @@ class ReadQueue(Record, frozen=True, kw_only=True):
     wait_until_ms: int = 0
     """With a call: when it stops waiting if nothing is there, UTC milliseconds; 0: it does not wait."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "channel": self.channel,
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-            "reader": self.reader,
-            "after": self.after,
-            "max_messages": self.max_messages,
-            "call": None if self.call is None else self.call.to_avro(),
-            "wait_until_ms": self.wait_until_ms,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            channel=value["channel"],
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-            reader=value["reader"],
-            after=value["after"],
-            max_messages=value["max_messages"],
-            call=None if value["call"] is None else CallRef.from_avro(value["call"]),
-            wait_until_ms=value["wait_until_ms"],
-        )
-
 
 class SettleLease(Record, frozen=True, kw_only=True):
     """Tell which messages of a lease were taken; the others are visible again."""
@@ -208,32 +117,14 @@ class SettleLease(Record, frozen=True, kw_only=True):
     taken: int
     """How many messages, from the first on."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "channel": self.channel,
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-            "lease_id": self.lease_id,
-            "taken": self.taken,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            channel=value["channel"],
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-            lease_id=value["lease_id"],
-            taken=value["taken"],
-        )
-
 
 class WatchQueue(Record, frozen=True, kw_only=True):
     """Report to a call how many messages there are, until a time."""
 
     SCHEMA: ClassVar[str] = "loom.channel.commands.WatchQueue"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "envelope", "channel", "scope", "scope_id", "call", "after", "until_ms",
+    )
 
     envelope: CommandEnvelope
     """Who asks, when, under which id."""
@@ -249,29 +140,6 @@ class WatchQueue(Record, frozen=True, kw_only=True):
     """When it ends, UTC milliseconds."""
     after: str = ''
     """Cursor after which messages count; empty: that of the shared reader."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "channel": self.channel,
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-            "call": self.call.to_avro(),
-            "after": self.after,
-            "until_ms": self.until_ms,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            channel=value["channel"],
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-            call=CallRef.from_avro(value["call"]),
-            after=value["after"],
-            until_ms=value["until_ms"],
-        )
 
 
 RECORDS = (

@@ -3,7 +3,7 @@
 # Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 from loomlog.schemas.generated.values import CallRef, SurfacedMessage
 from loomlog.schemas.records import Record
@@ -13,6 +13,9 @@ class CursorMoved(Record, frozen=True, kw_only=True):
     """A reader's cursor was set."""
 
     SCHEMA: ClassVar[str] = "loom.channel.events.CursorMoved"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "channel", "scope", "scope_id", "reader", "cursor", "position",
+    )
 
     channel: str
     """Name of the channel."""
@@ -26,27 +29,6 @@ class CursorMoved(Record, frozen=True, kw_only=True):
     """Its place."""
     reader: str = ''
     """Whose cursor; empty: the shared one."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "channel": self.channel,
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-            "reader": self.reader,
-            "cursor": self.cursor,
-            "position": self.position,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            channel=value["channel"],
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-            reader=value["reader"],
-            cursor=value["cursor"],
-            position=value["position"],
-        )
 
 
 class LeaseReminded(Record, frozen=True, kw_only=True):
@@ -73,36 +55,14 @@ class LeaseReminded(Record, frozen=True, kw_only=True):
     the first time.
     """
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "channel": self.channel,
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-            "lease_id": self.lease_id,
-            "call": self.call.to_avro(),
-            "positions": self.positions,
-            "until_ms": self.until_ms,
-            "attempts": self.attempts,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            channel=value["channel"],
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-            lease_id=value["lease_id"],
-            call=CallRef.from_avro(value["call"]),
-            positions=tuple(value["positions"]),
-            until_ms=value["until_ms"],
-            attempts=tuple(value["attempts"]),
-        )
-
 
 class LeaseSettled(Record, frozen=True, kw_only=True):
     """A lease has ended."""
 
     SCHEMA: ClassVar[str] = "loom.channel.events.LeaseSettled"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "channel", "scope", "scope_id", "lease_id", "reader", "taken", "returned",
+    )
 
     channel: str
     """Name of the channel."""
@@ -119,34 +79,15 @@ class LeaseSettled(Record, frozen=True, kw_only=True):
     returned: tuple[int, ...] = ()
     """Places of those that are visible again."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "channel": self.channel,
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-            "lease_id": self.lease_id,
-            "reader": self.reader,
-            "taken": self.taken,
-            "returned": self.returned,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            channel=value["channel"],
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-            lease_id=value["lease_id"],
-            reader=value["reader"],
-            taken=value["taken"],
-            returned=tuple(value["returned"]),
-        )
-
 
 class MessagePublished(Record, frozen=True, kw_only=True):
     """A message was published."""
 
     SCHEMA: ClassVar[str] = "loom.channel.events.MessagePublished"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "channel", "scope", "scope_id", "message_id", "number", "position", "visible_ns", "published_ns",
+        "expires_at_ms", "value", "value_bytes", "dropped", "publisher",
+    )
     CONTENT: ClassVar[Mapping[str, str]] = {"value": "text"}
 
     channel: str
@@ -176,41 +117,6 @@ class MessagePublished(Record, frozen=True, kw_only=True):
     publisher: str = ''
     """_system, _admin, or the user."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "channel": self.channel,
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-            "message_id": self.message_id,
-            "number": self.number,
-            "position": self.position,
-            "visible_ns": self.visible_ns,
-            "published_ns": self.published_ns,
-            "expires_at_ms": self.expires_at_ms,
-            "value": self.value,
-            "value_bytes": self.value_bytes,
-            "dropped": self.dropped,
-            "publisher": self.publisher,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            channel=value["channel"],
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-            message_id=value["message_id"],
-            number=value["number"],
-            position=value["position"],
-            visible_ns=value["visible_ns"],
-            published_ns=value["published_ns"],
-            expires_at_ms=value["expires_at_ms"],
-            value=value["value"],
-            value_bytes=value["value_bytes"],
-            dropped=value["dropped"],
-            publisher=value["publisher"],
-        )
-
 
 class MessagesDropped(Record, frozen=True, kw_only=True):
     """The oldest messages were removed."""
@@ -230,32 +136,15 @@ class MessagesDropped(Record, frozen=True, kw_only=True):
     reason: str
     """max_messages or age."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "channel": self.channel,
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-            "first_position": self.first_position,
-            "count": self.count,
-            "reason": self.reason,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            channel=value["channel"],
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-            first_position=value["first_position"],
-            count=value["count"],
-            reason=value["reason"],
-        )
-
 
 class MessagesLeased(Record, frozen=True, kw_only=True):
     """A reader took messages."""
 
     SCHEMA: ClassVar[str] = "loom.channel.events.MessagesLeased"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "channel", "scope", "scope_id", "lease_id", "reader", "positions", "call", "is_wait_over", "until_ms",
+        "attempts",
+    )
 
     channel: str
     """Name of the channel."""
@@ -280,35 +169,6 @@ class MessagesLeased(Record, frozen=True, kw_only=True):
     the first time.
     """
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "channel": self.channel,
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-            "lease_id": self.lease_id,
-            "reader": self.reader,
-            "positions": self.positions,
-            "call": None if self.call is None else self.call.to_avro(),
-            "is_wait_over": self.is_wait_over,
-            "until_ms": self.until_ms,
-            "attempts": self.attempts,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            channel=value["channel"],
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-            lease_id=value["lease_id"],
-            reader=value["reader"],
-            positions=tuple(value["positions"]),
-            call=None if value["call"] is None else CallRef.from_avro(value["call"]),
-            is_wait_over=value["is_wait_over"],
-            until_ms=value["until_ms"],
-            attempts=tuple(value["attempts"]),
-        )
-
 
 class MessagesSurfaced(Record, frozen=True, kw_only=True):
     """Delayed messages became visible."""
@@ -323,23 +183,6 @@ class MessagesSurfaced(Record, frozen=True, kw_only=True):
     """User or name of the agent; empty for global and tenant."""
     messages: tuple[SurfacedMessage, ...]
     """They, in order."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "channel": self.channel,
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-            "messages": [item.to_avro() for item in self.messages],
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            channel=value["channel"],
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-            messages=tuple(SurfacedMessage.from_avro(item) for item in value["messages"]),
-        )
 
 
 class QueuePurged(Record, frozen=True, kw_only=True):
@@ -357,25 +200,6 @@ class QueuePurged(Record, frozen=True, kw_only=True):
     """How many."""
     first_position: int
     """Place of the next message."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "channel": self.channel,
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-            "count": self.count,
-            "first_position": self.first_position,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            channel=value["channel"],
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-            count=value["count"],
-            first_position=value["first_position"],
-        )
 
 
 class QueueWatched(Record, frozen=True, kw_only=True):
@@ -400,36 +224,14 @@ class QueueWatched(Record, frozen=True, kw_only=True):
     until_ms: int
     """When it ends, UTC milliseconds."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "channel": self.channel,
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-            "wait_id": self.wait_id,
-            "call": self.call.to_avro(),
-            "after_position": self.after_position,
-            "count": self.count,
-            "until_ms": self.until_ms,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            channel=value["channel"],
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-            wait_id=value["wait_id"],
-            call=CallRef.from_avro(value["call"]),
-            after_position=value["after_position"],
-            count=value["count"],
-            until_ms=value["until_ms"],
-        )
-
 
 class ReaderWaiting(Record, frozen=True, kw_only=True):
     """A call waits for messages."""
 
     SCHEMA: ClassVar[str] = "loom.channel.events.ReaderWaiting"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "channel", "scope", "scope_id", "wait_id", "reader", "max_messages", "call", "until_ms",
+    )
 
     channel: str
     """Name of the channel."""
@@ -448,31 +250,6 @@ class ReaderWaiting(Record, frozen=True, kw_only=True):
     reader: str = ''
     """Whose cursor; empty: the shared one."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "channel": self.channel,
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-            "wait_id": self.wait_id,
-            "reader": self.reader,
-            "max_messages": self.max_messages,
-            "call": self.call.to_avro(),
-            "until_ms": self.until_ms,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            channel=value["channel"],
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-            wait_id=value["wait_id"],
-            reader=value["reader"],
-            max_messages=value["max_messages"],
-            call=CallRef.from_avro(value["call"]),
-            until_ms=value["until_ms"],
-        )
-
 
 class WaitExpired(Record, frozen=True, kw_only=True):
     """A call has waited for messages in vain."""
@@ -489,25 +266,6 @@ class WaitExpired(Record, frozen=True, kw_only=True):
     """Id of the wait."""
     call: CallRef
     """The call."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "channel": self.channel,
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-            "wait_id": self.wait_id,
-            "call": self.call.to_avro(),
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            channel=value["channel"],
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-            wait_id=value["wait_id"],
-            call=CallRef.from_avro(value["call"]),
-        )
 
 
 class WatchReported(Record, frozen=True, kw_only=True):
@@ -529,29 +287,6 @@ class WatchReported(Record, frozen=True, kw_only=True):
     """Messages that are there."""
     is_expired: bool = False
     """The wait is over."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "channel": self.channel,
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-            "wait_id": self.wait_id,
-            "call": self.call.to_avro(),
-            "count": self.count,
-            "is_expired": self.is_expired,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            channel=value["channel"],
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-            wait_id=value["wait_id"],
-            call=CallRef.from_avro(value["call"]),
-            count=value["count"],
-            is_expired=value["is_expired"],
-        )
 
 
 RECORDS = (

@@ -3,7 +3,7 @@
 # Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 from loomlog.schemas.generated.values import BlobRef, CommandEnvelope, MemorySource
 from loomlog.schemas.records import Record
@@ -25,25 +25,6 @@ class AckPending(Record, frozen=True, kw_only=True):
     ids: tuple[str, ...]
     """Ids of the entries, 1 to 200."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-            "owner": self.owner,
-            "ids": self.ids,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-            owner=value["owner"],
-            ids=tuple(value["ids"]),
-        )
-
 
 class AdvanceTarget(Record, frozen=True, kw_only=True):
     """Moves the watermark of a target past a chat. Needs the lease."""
@@ -63,32 +44,14 @@ class AdvanceTarget(Record, frozen=True, kw_only=True):
     session_id: str
     """Session of the chat."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-            "owner": self.owner,
-            "completed_at_ms": self.completed_at_ms,
-            "session_id": self.session_id,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-            owner=value["owner"],
-            completed_at_ms=value["completed_at_ms"],
-            session_id=value["session_id"],
-        )
-
 
 class BankPending(Record, frozen=True, kw_only=True):
     """Keeps dialogue until the consolidator reads it."""
 
     SCHEMA: ClassVar[str] = "loom.consolidation.commands.BankPending"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "envelope", "scope", "scope_id", "payload", "payload_blob", "payload_bytes", "origin", "source",
+    )
     CONTENT: ClassVar[Mapping[str, str]] = {"payload": "text"}
 
     envelope: CommandEnvelope
@@ -108,31 +71,6 @@ class BankPending(Record, frozen=True, kw_only=True):
     source: MemorySource | None = None
     """Who keeps it, from which run."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-            "payload": self.payload,
-            "payload_blob": None if self.payload_blob is None else self.payload_blob.to_avro(),
-            "payload_bytes": self.payload_bytes,
-            "origin": self.origin,
-            "source": None if self.source is None else self.source.to_avro(),
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-            payload=value["payload"],
-            payload_blob=None if value["payload_blob"] is None else BlobRef.from_avro(value["payload_blob"]),
-            payload_bytes=value["payload_bytes"],
-            origin=value["origin"],
-            source=None if value["source"] is None else MemorySource.from_avro(value["source"]),
-        )
-
 
 class DropTarget(Record, frozen=True, kw_only=True):
     """Removes all pending entries of a target, and forgets that chats have settled: its user is erased."""
@@ -145,21 +83,6 @@ class DropTarget(Record, frozen=True, kw_only=True):
     """agent, user or tenant."""
     scope_id: str
     """Name of the agent, id of the user; empty for the tenant."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-        )
 
 
 class LeaseTarget(Record, frozen=True, kw_only=True):
@@ -178,25 +101,6 @@ class LeaseTarget(Record, frozen=True, kw_only=True):
     lease_ms: int = 60000
     """Milliseconds it is held, 1 to 3,600,000."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-            "owner": self.owner,
-            "lease_ms": self.lease_ms,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-            owner=value["owner"],
-            lease_ms=value["lease_ms"],
-        )
-
 
 class NoteSettledChat(Record, frozen=True, kw_only=True):
     """Says that a chat of the target has settled, which asks for a pass."""
@@ -209,21 +113,6 @@ class NoteSettledChat(Record, frozen=True, kw_only=True):
     """agent, user or tenant."""
     scope_id: str
     """Name of the agent, id of the user; empty for the tenant."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-        )
 
 
 class ReleaseTarget(Record, frozen=True, kw_only=True):
@@ -241,25 +130,6 @@ class ReleaseTarget(Record, frozen=True, kw_only=True):
     """Run that holds the lease."""
     has_more: bool = False
     """Whether work is left, which asks for another pass."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-            "owner": self.owner,
-            "has_more": self.has_more,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-            owner=value["owner"],
-            has_more=value["has_more"],
-        )
 
 
 RECORDS = (

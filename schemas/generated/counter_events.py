@@ -3,7 +3,7 @@
 # Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 from loomlog.schemas.records import Record
 
@@ -23,23 +23,6 @@ class CounterIncremented(Record, frozen=True, kw_only=True):
     reset_at_ms: int = 0
     """When it is set to zero, UTC milliseconds; 0: never."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "by": self.by,
-            "value": self.value,
-            "also": self.also,
-            "reset_at_ms": self.reset_at_ms,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            by=value["by"],
-            value=value["value"],
-            also=value["also"],
-            reset_at_ms=value["reset_at_ms"],
-        )
-
 
 class CounterReset(Record, frozen=True, kw_only=True):
     """The counter was set to zero."""
@@ -48,17 +31,6 @@ class CounterReset(Record, frozen=True, kw_only=True):
 
     value: int
     """Value before it."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "value": self.value,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            value=value["value"],
-        )
 
 
 RECORDS = (

@@ -3,7 +3,7 @@
 # Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 from loomlog.schemas.generated.values import BlobRef, CommandEnvelope, MemorySource
 from loomlog.schemas.records import Record
@@ -13,6 +13,9 @@ class BeginTransaction(Record, frozen=True, kw_only=True):
     """Begins a transaction of a tree of runs, or a nested one."""
 
     SCHEMA: ClassVar[str] = "loom.database.commands.BeginTransaction"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "envelope", "scope", "scope_id", "root_run_id", "depth_max", "idle_ms", "source",
+    )
 
     envelope: CommandEnvelope
     """Who asks, when, under which id."""
@@ -29,34 +32,15 @@ class BeginTransaction(Record, frozen=True, kw_only=True):
     idle_ms: int = 30000
     """Milliseconds without a statement after which it is rolled back."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-            "root_run_id": self.root_run_id,
-            "depth_max": self.depth_max,
-            "idle_ms": self.idle_ms,
-            "source": self.source.to_avro(),
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-            root_run_id=value["root_run_id"],
-            depth_max=value["depth_max"],
-            idle_ms=value["idle_ms"],
-            source=MemorySource.from_avro(value["source"]),
-        )
-
 
 class ChangeDatabase(Record, frozen=True, kw_only=True):
     """Adds to a database what a statement wrote, or tells that it has failed."""
 
     SCHEMA: ClassVar[str] = "loom.database.commands.ChangeDatabase"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "envelope", "scope", "scope_id", "root_run_id", "base_revision", "base_chain", "chain", "page_count", "pages",
+        "blobs", "packed_bytes", "statement", "rows_affected", "last_insert_id", "quota_bytes", "refusal", "source",
+    )
     CONTENT: ClassVar[Mapping[str, str]] = {"pages": "text", "statement": "text"}
 
     envelope: CommandEnvelope
@@ -94,54 +78,14 @@ class ChangeDatabase(Record, frozen=True, kw_only=True):
     refusal: str = ''
     """Why it was not carried out, a code of errors: it is recorded under the id of the command; empty: it was."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-            "root_run_id": self.root_run_id,
-            "base_revision": self.base_revision,
-            "base_chain": self.base_chain,
-            "chain": self.chain,
-            "page_count": self.page_count,
-            "pages": self.pages,
-            "blobs": [item.to_avro() for item in self.blobs],
-            "packed_bytes": self.packed_bytes,
-            "statement": self.statement,
-            "rows_affected": self.rows_affected,
-            "last_insert_id": self.last_insert_id,
-            "quota_bytes": self.quota_bytes,
-            "refusal": self.refusal,
-            "source": self.source.to_avro(),
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-            root_run_id=value["root_run_id"],
-            base_revision=value["base_revision"],
-            base_chain=value["base_chain"],
-            chain=value["chain"],
-            page_count=value["page_count"],
-            pages=value["pages"],
-            blobs=tuple(BlobRef.from_avro(item) for item in value["blobs"]),
-            packed_bytes=value["packed_bytes"],
-            statement=value["statement"],
-            rows_affected=value["rows_affected"],
-            last_insert_id=value["last_insert_id"],
-            quota_bytes=value["quota_bytes"],
-            refusal=value["refusal"],
-            source=MemorySource.from_avro(value["source"]),
-        )
-
 
 class DropDatabase(Record, frozen=True, kw_only=True):
     """Deletes a database."""
 
     SCHEMA: ClassVar[str] = "loom.database.commands.DropDatabase"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "envelope", "scope", "scope_id", "reason", "source",
+    )
 
     envelope: CommandEnvelope
     """Who asks, when, under which id."""
@@ -153,25 +97,6 @@ class DropDatabase(Record, frozen=True, kw_only=True):
     """Who changes it."""
     reason: str = ''
     """Why."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-            "reason": self.reason,
-            "source": self.source.to_avro(),
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-            reason=value["reason"],
-            source=MemorySource.from_avro(value["source"]),
-        )
 
 
 class EndTransaction(Record, frozen=True, kw_only=True):
@@ -191,27 +116,6 @@ class EndTransaction(Record, frozen=True, kw_only=True):
     """Whether its changes stay."""
     source: MemorySource
     """Who changes it."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-            "root_run_id": self.root_run_id,
-            "committed": self.committed,
-            "source": self.source.to_avro(),
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-            root_run_id=value["root_run_id"],
-            committed=value["committed"],
-            source=MemorySource.from_avro(value["source"]),
-        )
 
 
 class PutCopy(Record, frozen=True, kw_only=True):
@@ -240,35 +144,6 @@ class PutCopy(Record, frozen=True, kw_only=True):
     """Blobs with the packed pages, as base64, in order; encrypted like `pages`."""
     packed_bytes: int = 0
     """Bytes of the packed pages."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-            "revision": self.revision,
-            "chain": self.chain,
-            "copy_chain": self.copy_chain,
-            "page_count": self.page_count,
-            "pages": self.pages,
-            "blobs": [item.to_avro() for item in self.blobs],
-            "packed_bytes": self.packed_bytes,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-            revision=value["revision"],
-            chain=value["chain"],
-            copy_chain=value["copy_chain"],
-            page_count=value["page_count"],
-            pages=value["pages"],
-            blobs=tuple(BlobRef.from_avro(item) for item in value["blobs"]),
-            packed_bytes=value["packed_bytes"],
-        )
 
 
 RECORDS = (

@@ -3,7 +3,7 @@
 # Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 from loomlog.schemas.generated.values import BlobRef, MemorySource
 from loomlog.schemas.records import Record
@@ -13,6 +13,10 @@ class SqlChanged(Record, frozen=True, kw_only=True):
     """A statement changed a database, or kept its transaction open."""
 
     SCHEMA: ClassVar[str] = "loom.database.events.SqlChanged"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "scope", "scope_id", "root_run_id", "revision", "previous_revision", "chain", "page_count", "pages", "blobs",
+        "packed_bytes", "statement", "rows_affected", "last_insert_id", "quota_bytes", "source",
+    )
     CONTENT: ClassVar[Mapping[str, str]] = {"pages": "text", "statement": "text"}
 
     scope: str
@@ -46,45 +50,6 @@ class SqlChanged(Record, frozen=True, kw_only=True):
     last_insert_id: int = 0
     """Id of the last row that it inserted; 0: none."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-            "root_run_id": self.root_run_id,
-            "revision": self.revision,
-            "previous_revision": self.previous_revision,
-            "chain": self.chain,
-            "page_count": self.page_count,
-            "pages": self.pages,
-            "blobs": [item.to_avro() for item in self.blobs],
-            "packed_bytes": self.packed_bytes,
-            "statement": self.statement,
-            "rows_affected": self.rows_affected,
-            "last_insert_id": self.last_insert_id,
-            "quota_bytes": self.quota_bytes,
-            "source": self.source.to_avro(),
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-            root_run_id=value["root_run_id"],
-            revision=value["revision"],
-            previous_revision=value["previous_revision"],
-            chain=value["chain"],
-            page_count=value["page_count"],
-            pages=value["pages"],
-            blobs=tuple(BlobRef.from_avro(item) for item in value["blobs"]),
-            packed_bytes=value["packed_bytes"],
-            statement=value["statement"],
-            rows_affected=value["rows_affected"],
-            last_insert_id=value["last_insert_id"],
-            quota_bytes=value["quota_bytes"],
-            source=MemorySource.from_avro(value["source"]),
-        )
-
 
 class SqlCopied(Record, frozen=True, kw_only=True):
     """A full copy of a database was added."""
@@ -111,38 +76,14 @@ class SqlCopied(Record, frozen=True, kw_only=True):
     packed_bytes: int = 0
     """Bytes of the packed pages."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-            "revision": self.revision,
-            "chain": self.chain,
-            "copy_chain": self.copy_chain,
-            "page_count": self.page_count,
-            "pages": self.pages,
-            "blobs": [item.to_avro() for item in self.blobs],
-            "packed_bytes": self.packed_bytes,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-            revision=value["revision"],
-            chain=value["chain"],
-            copy_chain=value["copy_chain"],
-            page_count=value["page_count"],
-            pages=value["pages"],
-            blobs=tuple(BlobRef.from_avro(item) for item in value["blobs"]),
-            packed_bytes=value["packed_bytes"],
-        )
-
 
 class SqlDropped(Record, frozen=True, kw_only=True):
     """A database was deleted."""
 
     SCHEMA: ClassVar[str] = "loom.database.events.SqlDropped"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "scope", "scope_id", "revision", "bytes", "reason", "source",
+    )
 
     scope: str
     """agent, user, tenant or run."""
@@ -156,27 +97,6 @@ class SqlDropped(Record, frozen=True, kw_only=True):
     """Who changed it."""
     reason: str = ''
     """Why."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-            "revision": self.revision,
-            "bytes": self.bytes,
-            "reason": self.reason,
-            "source": self.source.to_avro(),
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-            revision=value["revision"],
-            bytes=value["bytes"],
-            reason=value["reason"],
-            source=MemorySource.from_avro(value["source"]),
-        )
 
 
 class SqlRowsRemoved(Record, frozen=True, kw_only=True):
@@ -192,23 +112,6 @@ class SqlRowsRemoved(Record, frozen=True, kw_only=True):
     """First of their revisions."""
     last: int
     """Last of them; at most 200 are named."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-            "first": self.first,
-            "last": self.last,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-            first=value["first"],
-            last=value["last"],
-        )
 
 
 class SqlTransactionBegan(Record, frozen=True, kw_only=True):
@@ -230,29 +133,6 @@ class SqlTransactionBegan(Record, frozen=True, kw_only=True):
     """Milliseconds without a statement after which it is rolled back."""
     source: MemorySource
     """Who changed it."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-            "root_run_id": self.root_run_id,
-            "depth": self.depth,
-            "revision": self.revision,
-            "idle_ms": self.idle_ms,
-            "source": self.source.to_avro(),
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-            root_run_id=value["root_run_id"],
-            depth=value["depth"],
-            revision=value["revision"],
-            idle_ms=value["idle_ms"],
-            source=MemorySource.from_avro(value["source"]),
-        )
 
 
 class SqlTransactionEnded(Record, frozen=True, kw_only=True):
@@ -278,33 +158,6 @@ class SqlTransactionEnded(Record, frozen=True, kw_only=True):
     """Chain value of that revision."""
     page_count: int
     """Pages of the file."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-            "root_run_id": self.root_run_id,
-            "depth": self.depth,
-            "committed": self.committed,
-            "reason": self.reason,
-            "revision": self.revision,
-            "chain": self.chain,
-            "page_count": self.page_count,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-            root_run_id=value["root_run_id"],
-            depth=value["depth"],
-            committed=value["committed"],
-            reason=value["reason"],
-            revision=value["revision"],
-            chain=value["chain"],
-            page_count=value["page_count"],
-        )
 
 
 RECORDS = (

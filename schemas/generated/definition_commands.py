@@ -3,7 +3,7 @@
 # Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 from msgspec import field
 
@@ -31,29 +31,6 @@ class AnswerStage(Record, frozen=True, kw_only=True):
     message: str = ''
     """Why not, for people."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "kind": self.kind,
-            "name": self.name,
-            "change": self.change,
-            "def_id": self.def_id,
-            "reason": self.reason,
-            "message": self.message,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            kind=value["kind"],
-            name=value["name"],
-            change=value["change"],
-            def_id=value["def_id"],
-            reason=value["reason"],
-            message=value["message"],
-        )
-
 
 class ApplyDefinitions(Record, frozen=True, kw_only=True):
     """Makes versions of several definitions active, all at once or none."""
@@ -77,31 +54,6 @@ class ApplyDefinitions(Record, frozen=True, kw_only=True):
     """Name of that agent."""
     created_by_run_id: str = ''
     """Run that made it; empty for people and services."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "kind": self.kind,
-            "name": self.name,
-            "changes": [item.to_avro() for item in self.changes],
-            "description": self.description,
-            "created_by_agent_id": self.created_by_agent_id,
-            "created_by_agent": self.created_by_agent,
-            "created_by_run_id": self.created_by_run_id,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            kind=value["kind"],
-            name=value["name"],
-            changes=tuple(DefinitionChange.from_avro(item) for item in value["changes"]),
-            description=value["description"],
-            created_by_agent_id=value["created_by_agent_id"],
-            created_by_agent=value["created_by_agent"],
-            created_by_run_id=value["created_by_run_id"],
-        )
 
 
 class DefineVersion(Record, frozen=True, kw_only=True):
@@ -141,45 +93,6 @@ class DefineVersion(Record, frozen=True, kw_only=True):
     expires_at_ms: int = 0
     """When the version is retired by itself, UTC milliseconds; 0: never."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "kind": self.kind,
-            "name": self.name,
-            "content": self.content,
-            "content_blob": None if self.content_blob is None else self.content_blob.to_avro(),
-            "content_sha256": self.content_sha256,
-            "description": self.description,
-            "created_by_agent_id": self.created_by_agent_id,
-            "created_by_agent": self.created_by_agent,
-            "created_by_run_id": self.created_by_run_id,
-            "tools": None if self.tools is None else list(self.tools),
-            "ceiling": None if self.ceiling is None else list(self.ceiling),
-            "promote": self.promote,
-            "expect_active": self.expect_active,
-            "expires_at_ms": self.expires_at_ms,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            kind=value["kind"],
-            name=value["name"],
-            content=value["content"],
-            content_blob=None if value["content_blob"] is None else BlobRef.from_avro(value["content_blob"]),
-            content_sha256=value["content_sha256"],
-            description=value["description"],
-            created_by_agent_id=value["created_by_agent_id"],
-            created_by_agent=value["created_by_agent"],
-            created_by_run_id=value["created_by_run_id"],
-            tools=None if value["tools"] is None else tuple(value["tools"]),
-            ceiling=None if value["ceiling"] is None else tuple(value["ceiling"]),
-            promote=value["promote"],
-            expect_active=value["expect_active"],
-            expires_at_ms=value["expires_at_ms"],
-        )
-
 
 class DeleteLine(Record, frozen=True, kw_only=True):
     """Deletes a definition with all its versions."""
@@ -196,25 +109,6 @@ class DeleteLine(Record, frozen=True, kw_only=True):
     """Reason, for people."""
     expect_sha256: str = ''
     """Refuse unless the active content has this SHA-256, in hex; empty: whatever it is."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "kind": self.kind,
-            "name": self.name,
-            "why": self.why,
-            "expect_sha256": self.expect_sha256,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            kind=value["kind"],
-            name=value["name"],
-            why=value["why"],
-            expect_sha256=value["expect_sha256"],
-        )
 
 
 class ForkVersion(Record, frozen=True, kw_only=True):
@@ -264,60 +158,14 @@ class ForkVersion(Record, frozen=True, kw_only=True):
     root_tools: tuple[str, ...] | None = None
     """Tools of the root of the lineage, when the parent is of another line or from the file; null: any."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "kind": self.kind,
-            "name": self.name,
-            "content": self.content,
-            "content_blob": None if self.content_blob is None else self.content_blob.to_avro(),
-            "content_sha256": self.content_sha256,
-            "description": self.description,
-            "created_by_agent_id": self.created_by_agent_id,
-            "created_by_agent": self.created_by_agent,
-            "created_by_run_id": self.created_by_run_id,
-            "tools": None if self.tools is None else list(self.tools),
-            "ceiling": None if self.ceiling is None else list(self.ceiling),
-            "promote": self.promote,
-            "expect_active": self.expect_active,
-            "expires_at_ms": self.expires_at_ms,
-            "parent_def_id": self.parent_def_id,
-            "base_content": self.base_content,
-            "base_blob": None if self.base_blob is None else self.base_blob.to_avro(),
-            "base_sha256": self.base_sha256,
-            "root_tools": None if self.root_tools is None else list(self.root_tools),
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            kind=value["kind"],
-            name=value["name"],
-            content=value["content"],
-            content_blob=None if value["content_blob"] is None else BlobRef.from_avro(value["content_blob"]),
-            content_sha256=value["content_sha256"],
-            description=value["description"],
-            created_by_agent_id=value["created_by_agent_id"],
-            created_by_agent=value["created_by_agent"],
-            created_by_run_id=value["created_by_run_id"],
-            tools=None if value["tools"] is None else tuple(value["tools"]),
-            ceiling=None if value["ceiling"] is None else tuple(value["ceiling"]),
-            promote=value["promote"],
-            expect_active=value["expect_active"],
-            expires_at_ms=value["expires_at_ms"],
-            parent_def_id=value["parent_def_id"],
-            base_content=value["base_content"],
-            base_blob=None if value["base_blob"] is None else BlobRef.from_avro(value["base_blob"]),
-            base_sha256=value["base_sha256"],
-            root_tools=None if value["root_tools"] is None else tuple(value["root_tools"]),
-        )
-
 
 class ObserveStatic(Record, frozen=True, kw_only=True):
     """Tells what a configuration file says of a definition."""
 
     SCHEMA: ClassVar[str] = "loom.definition.commands.ObserveStatic"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "envelope", "kind", "name", "content", "content_blob", "content_sha256", "observer",
+    )
 
     envelope: CommandEnvelope
     """Who asks, when, under which id."""
@@ -333,29 +181,6 @@ class ObserveStatic(Record, frozen=True, kw_only=True):
     """Where a long definition lies."""
     content_sha256: str = ''
     """Content hash, 'sha256:' and 64 hex digits."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "kind": self.kind,
-            "name": self.name,
-            "content": self.content,
-            "content_blob": None if self.content_blob is None else self.content_blob.to_avro(),
-            "content_sha256": self.content_sha256,
-            "observer": self.observer,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            kind=value["kind"],
-            name=value["name"],
-            content=value["content"],
-            content_blob=None if value["content_blob"] is None else BlobRef.from_avro(value["content_blob"]),
-            content_sha256=value["content_sha256"],
-            observer=value["observer"],
-        )
 
 
 class PromoteVersion(Record, frozen=True, kw_only=True):
@@ -381,31 +206,6 @@ class PromoteVersion(Record, frozen=True, kw_only=True):
     content: str = ''
     """Content of the version, if the line no longer holds it."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "kind": self.kind,
-            "name": self.name,
-            "def_id": self.def_id,
-            "why": self.why,
-            "by_agent_id": self.by_agent_id,
-            "expect_active": self.expect_active,
-            "content": self.content,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            kind=value["kind"],
-            name=value["name"],
-            def_id=value["def_id"],
-            why=value["why"],
-            by_agent_id=value["by_agent_id"],
-            expect_active=value["expect_active"],
-            content=value["content"],
-        )
-
 
 class RetireVersion(Record, frozen=True, kw_only=True):
     """Retires a version, or restores a retired one."""
@@ -424,27 +224,6 @@ class RetireVersion(Record, frozen=True, kw_only=True):
     """True retires it, false restores it."""
     why: str = ''
     """Reason, for people."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "kind": self.kind,
-            "name": self.name,
-            "def_id": self.def_id,
-            "retired": self.retired,
-            "why": self.why,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            kind=value["kind"],
-            name=value["name"],
-            def_id=value["def_id"],
-            retired=value["retired"],
-            why=value["why"],
-        )
 
 
 class RollBack(Record, frozen=True, kw_only=True):
@@ -468,29 +247,6 @@ class RollBack(Record, frozen=True, kw_only=True):
     content: str = ''
     """Content of the version, if the line no longer holds it."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "kind": self.kind,
-            "name": self.name,
-            "why": self.why,
-            "by_agent_id": self.by_agent_id,
-            "expect_active": self.expect_active,
-            "content": self.content,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            kind=value["kind"],
-            name=value["name"],
-            why=value["why"],
-            by_agent_id=value["by_agent_id"],
-            expect_active=value["expect_active"],
-            content=value["content"],
-        )
-
 
 class SettleStage(Record, frozen=True, kw_only=True):
     """Ends a stage: the version is active, or is none."""
@@ -512,34 +268,16 @@ class SettleStage(Record, frozen=True, kw_only=True):
     why: str = ''
     """Reason of the batch, for people."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "kind": self.kind,
-            "name": self.name,
-            "batch": self.batch,
-            "is_applied": self.is_applied,
-            "by": self.by,
-            "why": self.why,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            kind=value["kind"],
-            name=value["name"],
-            batch=value["batch"],
-            is_applied=value["is_applied"],
-            by=value["by"],
-            why=value["why"],
-        )
-
 
 class StageVersion(Record, frozen=True, kw_only=True):
     """Makes a version that is active once its batch is applied."""
 
     SCHEMA: ClassVar[str] = "loom.definition.commands.StageVersion"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "envelope", "kind", "name", "batch", "content", "content_blob", "content_sha256", "tools", "root_tools",
+        "parent_def_id", "base_content", "base_blob", "base_sha256", "expect_active", "description",
+        "created_by_agent_id", "created_by_agent", "created_by_run_id", "change", "by",
+    )
     CONTENT: ClassVar[Mapping[str, str]] = {"content": "text", "description": "text"}
 
     envelope: CommandEnvelope
@@ -583,60 +321,15 @@ class StageVersion(Record, frozen=True, kw_only=True):
     by: str = ''
     """Subject of the principal or name of the service that asked for the batch."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "kind": self.kind,
-            "name": self.name,
-            "batch": self.batch,
-            "content": self.content,
-            "content_blob": None if self.content_blob is None else self.content_blob.to_avro(),
-            "content_sha256": self.content_sha256,
-            "tools": None if self.tools is None else list(self.tools),
-            "root_tools": None if self.root_tools is None else list(self.root_tools),
-            "parent_def_id": self.parent_def_id,
-            "base_content": self.base_content,
-            "base_blob": None if self.base_blob is None else self.base_blob.to_avro(),
-            "base_sha256": self.base_sha256,
-            "expect_active": self.expect_active,
-            "description": self.description,
-            "created_by_agent_id": self.created_by_agent_id,
-            "created_by_agent": self.created_by_agent,
-            "created_by_run_id": self.created_by_run_id,
-            "change": self.change,
-            "by": self.by,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            kind=value["kind"],
-            name=value["name"],
-            batch=value["batch"],
-            content=value["content"],
-            content_blob=None if value["content_blob"] is None else BlobRef.from_avro(value["content_blob"]),
-            content_sha256=value["content_sha256"],
-            tools=None if value["tools"] is None else tuple(value["tools"]),
-            root_tools=None if value["root_tools"] is None else tuple(value["root_tools"]),
-            parent_def_id=value["parent_def_id"],
-            base_content=value["base_content"],
-            base_blob=None if value["base_blob"] is None else BlobRef.from_avro(value["base_blob"]),
-            base_sha256=value["base_sha256"],
-            expect_active=value["expect_active"],
-            description=value["description"],
-            created_by_agent_id=value["created_by_agent_id"],
-            created_by_agent=value["created_by_agent"],
-            created_by_run_id=value["created_by_run_id"],
-            change=value["change"],
-            by=value["by"],
-        )
-
 
 class SubmitJudgement(Record, frozen=True, kw_only=True):
     """Judges a run of a definition."""
 
     SCHEMA: ClassVar[str] = "loom.definition.commands.SubmitJudgement"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "envelope", "kind", "name", "eval_id", "run_id", "def_id", "version", "score", "dimensions", "judgement",
+        "rationale", "emitter_role", "emitter_agent_id", "emitter_run_id", "user_id",
+    )
     CONTENT: ClassVar[Mapping[str, str]] = {"judgement": "text", "rationale": "text"}
 
     envelope: CommandEnvelope
@@ -669,45 +362,6 @@ class SubmitJudgement(Record, frozen=True, kw_only=True):
     """Run of the judge; empty outside a run."""
     user_id: str = ''
     """User of the judged run, whose key encrypts the judgement."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "kind": self.kind,
-            "name": self.name,
-            "eval_id": self.eval_id,
-            "run_id": self.run_id,
-            "def_id": self.def_id,
-            "version": self.version,
-            "score": self.score,
-            "dimensions": self.dimensions,
-            "judgement": self.judgement,
-            "rationale": self.rationale,
-            "emitter_role": self.emitter_role,
-            "emitter_agent_id": self.emitter_agent_id,
-            "emitter_run_id": self.emitter_run_id,
-            "user_id": self.user_id,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            kind=value["kind"],
-            name=value["name"],
-            eval_id=value["eval_id"],
-            run_id=value["run_id"],
-            def_id=value["def_id"],
-            version=value["version"],
-            score=value["score"],
-            dimensions=value["dimensions"],
-            judgement=value["judgement"],
-            rationale=value["rationale"],
-            emitter_role=value["emitter_role"],
-            emitter_agent_id=value["emitter_agent_id"],
-            emitter_run_id=value["emitter_run_id"],
-            user_id=value["user_id"],
-        )
 
 
 RECORDS = (

@@ -3,7 +3,7 @@
 # Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 from msgspec import field
 
@@ -34,31 +34,6 @@ class ApplyBegan(Record, frozen=True, kw_only=True):
     by: str = ''
     """Subject of the principal or name of the service that asked."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "name": self.name,
-            "changes": [item.to_avro() for item in self.changes],
-            "description": self.description,
-            "created_by_agent_id": self.created_by_agent_id,
-            "created_by_agent": self.created_by_agent,
-            "created_by_run_id": self.created_by_run_id,
-            "by": self.by,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            kind=value["kind"],
-            name=value["name"],
-            changes=tuple(DefinitionChange.from_avro(item) for item in value["changes"]),
-            description=value["description"],
-            created_by_agent_id=value["created_by_agent_id"],
-            created_by_agent=value["created_by_agent"],
-            created_by_run_id=value["created_by_run_id"],
-            by=value["by"],
-        )
-
 
 class ApplyRefused(Record, frozen=True, kw_only=True):
     """Nothing of the batch becomes active."""
@@ -73,23 +48,6 @@ class ApplyRefused(Record, frozen=True, kw_only=True):
     """Why."""
     message: str = ''
     """Why, for people."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "name": self.name,
-            "reason": self.reason,
-            "message": self.message,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            kind=value["kind"],
-            name=value["name"],
-            reason=value["reason"],
-            message=value["message"],
-        )
 
 
 class DefDeleted(Record, frozen=True, kw_only=True):
@@ -106,28 +64,15 @@ class DefDeleted(Record, frozen=True, kw_only=True):
     by: str = ''
     """Subject of the principal or name of the service that asked."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "name": self.name,
-            "why": self.why,
-            "by": self.by,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            kind=value["kind"],
-            name=value["name"],
-            why=value["why"],
-            by=value["by"],
-        )
-
 
 class DefPromoted(Record, frozen=True, kw_only=True):
     """A version is the active one from here on."""
 
     SCHEMA: ClassVar[str] = "loom.definition.events.DefPromoted"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "kind", "name", "from_def_id", "to_def_id", "version", "why", "undoes", "by_agent_id", "by", "content", "batch",
+        "applied_at_ms",
+    )
     CONTENT: ClassVar[Mapping[str, str]] = {"content": "text"}
 
     kind: str
@@ -155,39 +100,6 @@ class DefPromoted(Record, frozen=True, kw_only=True):
     applied_at_ms: int = 0
     """When that batch was applied, UTC milliseconds; 0: no batch."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "name": self.name,
-            "from_def_id": self.from_def_id,
-            "to_def_id": self.to_def_id,
-            "version": self.version,
-            "why": self.why,
-            "undoes": self.undoes,
-            "by_agent_id": self.by_agent_id,
-            "by": self.by,
-            "content": self.content,
-            "batch": self.batch,
-            "applied_at_ms": self.applied_at_ms,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            kind=value["kind"],
-            name=value["name"],
-            from_def_id=value["from_def_id"],
-            to_def_id=value["to_def_id"],
-            version=value["version"],
-            why=value["why"],
-            undoes=value["undoes"],
-            by_agent_id=value["by_agent_id"],
-            by=value["by"],
-            content=value["content"],
-            batch=value["batch"],
-            applied_at_ms=value["applied_at_ms"],
-        )
-
 
 class DefRestored(Record, frozen=True, kw_only=True):
     """A retired version may be promoted again. It is not active by that."""
@@ -206,27 +118,6 @@ class DefRestored(Record, frozen=True, kw_only=True):
     """Reason, for people."""
     by: str = ''
     """Subject of the principal or name of the service that asked."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "name": self.name,
-            "def_id": self.def_id,
-            "version": self.version,
-            "why": self.why,
-            "by": self.by,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            kind=value["kind"],
-            name=value["name"],
-            def_id=value["def_id"],
-            version=value["version"],
-            why=value["why"],
-            by=value["by"],
-        )
 
 
 class DefRetired(Record, frozen=True, kw_only=True):
@@ -248,29 +139,6 @@ class DefRetired(Record, frozen=True, kw_only=True):
     """Reason, for people."""
     by: str = ''
     """Subject of the principal or name of the service that asked."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "name": self.name,
-            "def_id": self.def_id,
-            "version": self.version,
-            "was_active": self.was_active,
-            "why": self.why,
-            "by": self.by,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            kind=value["kind"],
-            name=value["name"],
-            def_id=value["def_id"],
-            version=value["version"],
-            was_active=value["was_active"],
-            why=value["why"],
-            by=value["by"],
-        )
 
 
 class DefVersionCreated(Record, frozen=True, kw_only=True):
@@ -314,49 +182,6 @@ class DefVersionCreated(Record, frozen=True, kw_only=True):
     by: str = ''
     """Subject of the principal or name of the service that asked."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "name": self.name,
-            "version": self.version,
-            "def_id": self.def_id,
-            "parent_def_id": self.parent_def_id,
-            "content": self.content,
-            "content_blob": None if self.content_blob is None else self.content_blob.to_avro(),
-            "content_sha256": self.content_sha256,
-            "description": self.description,
-            "created_by_agent_id": self.created_by_agent_id,
-            "created_by_agent": self.created_by_agent,
-            "created_by_run_id": self.created_by_run_id,
-            "tools": None if self.tools is None else list(self.tools),
-            "root": self.root,
-            "is_bootstrapped": self.is_bootstrapped,
-            "expires_at_ms": self.expires_at_ms,
-            "by": self.by,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            kind=value["kind"],
-            name=value["name"],
-            version=value["version"],
-            def_id=value["def_id"],
-            parent_def_id=value["parent_def_id"],
-            content=value["content"],
-            content_blob=None if value["content_blob"] is None else BlobRef.from_avro(value["content_blob"]),
-            content_sha256=value["content_sha256"],
-            description=value["description"],
-            created_by_agent_id=value["created_by_agent_id"],
-            created_by_agent=value["created_by_agent"],
-            created_by_run_id=value["created_by_run_id"],
-            tools=None if value["tools"] is None else tuple(value["tools"]),
-            root=value["root"],
-            is_bootstrapped=value["is_bootstrapped"],
-            expires_at_ms=value["expires_at_ms"],
-            by=value["by"],
-        )
-
 
 class DefinitionsApplied(Record, frozen=True, kw_only=True):
     """All versions of the batch are active from here on."""
@@ -370,26 +195,15 @@ class DefinitionsApplied(Record, frozen=True, kw_only=True):
     def_ids: tuple[str, ...]
     """In the order of the changes."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "name": self.name,
-            "def_ids": self.def_ids,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            kind=value["kind"],
-            name=value["name"],
-            def_ids=tuple(value["def_ids"]),
-        )
-
 
 class RunJudged(Record, frozen=True, kw_only=True):
     """A run of the definition was judged."""
 
     SCHEMA: ClassVar[str] = "loom.definition.events.RunJudged"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "kind", "name", "eval_id", "run_id", "def_id", "version", "score", "dimensions", "judgement", "rationale",
+        "emitter_role", "emitter_agent_id", "emitter_run_id", "user_id", "by",
+    )
     CONTENT: ClassVar[Mapping[str, str]] = {"judgement": "text", "rationale": "text"}
 
     kind: str
@@ -423,45 +237,6 @@ class RunJudged(Record, frozen=True, kw_only=True):
     by: str = ''
     """Subject of the principal or name of the service that asked."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "name": self.name,
-            "eval_id": self.eval_id,
-            "run_id": self.run_id,
-            "def_id": self.def_id,
-            "version": self.version,
-            "score": self.score,
-            "dimensions": self.dimensions,
-            "judgement": self.judgement,
-            "rationale": self.rationale,
-            "emitter_role": self.emitter_role,
-            "emitter_agent_id": self.emitter_agent_id,
-            "emitter_run_id": self.emitter_run_id,
-            "user_id": self.user_id,
-            "by": self.by,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            kind=value["kind"],
-            name=value["name"],
-            eval_id=value["eval_id"],
-            run_id=value["run_id"],
-            def_id=value["def_id"],
-            version=value["version"],
-            score=value["score"],
-            dimensions=value["dimensions"],
-            judgement=value["judgement"],
-            rationale=value["rationale"],
-            emitter_role=value["emitter_role"],
-            emitter_agent_id=value["emitter_agent_id"],
-            emitter_run_id=value["emitter_run_id"],
-            user_id=value["user_id"],
-            by=value["by"],
-        )
-
 
 class StageAnswered(Record, frozen=True, kw_only=True):
     """A definition of the batch has staged its version, or refused."""
@@ -481,27 +256,6 @@ class StageAnswered(Record, frozen=True, kw_only=True):
     message: str = ''
     """Why not, for people."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "name": self.name,
-            "change": self.change,
-            "def_id": self.def_id,
-            "reason": self.reason,
-            "message": self.message,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            kind=value["kind"],
-            name=value["name"],
-            change=value["change"],
-            def_id=value["def_id"],
-            reason=value["reason"],
-            message=value["message"],
-        )
-
 
 class StageSettled(Record, frozen=True, kw_only=True):
     """The stage ended without the version becoming active."""
@@ -517,28 +271,14 @@ class StageSettled(Record, frozen=True, kw_only=True):
     version: int
     """Its number."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "name": self.name,
-            "batch": self.batch,
-            "version": self.version,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            kind=value["kind"],
-            name=value["name"],
-            batch=value["batch"],
-            version=value["version"],
-        )
-
 
 class StaticObserved(Record, frozen=True, kw_only=True):
     """A configuration file says this of a definition."""
 
     SCHEMA: ClassVar[str] = "loom.definition.events.StaticObserved"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "kind", "name", "content", "content_blob", "content_sha256", "observer",
+    )
 
     kind: str
     """Kind of definition: agent, skill, team, ..."""
@@ -552,27 +292,6 @@ class StaticObserved(Record, frozen=True, kw_only=True):
     """Where a long definition lies."""
     content_sha256: str = ''
     """Content hash, 'sha256:' and 64 hex digits."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "name": self.name,
-            "content": self.content,
-            "content_blob": None if self.content_blob is None else self.content_blob.to_avro(),
-            "content_sha256": self.content_sha256,
-            "observer": self.observer,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            kind=value["kind"],
-            name=value["name"],
-            content=value["content"],
-            content_blob=None if value["content_blob"] is None else BlobRef.from_avro(value["content_blob"]),
-            content_sha256=value["content_sha256"],
-            observer=value["observer"],
-        )
 
 
 class VersionStaged(Record, frozen=True, kw_only=True):
@@ -596,31 +315,6 @@ class VersionStaged(Record, frozen=True, kw_only=True):
     """Why not."""
     message: str = ''
     """Why not, for people."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "name": self.name,
-            "batch": self.batch,
-            "change": self.change,
-            "def_id": self.def_id,
-            "version": self.version,
-            "reason": self.reason,
-            "message": self.message,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            kind=value["kind"],
-            name=value["name"],
-            batch=value["batch"],
-            change=value["change"],
-            def_id=value["def_id"],
-            version=value["version"],
-            reason=value["reason"],
-            message=value["message"],
-        )
 
 
 RECORDS = (

@@ -3,7 +3,7 @@
 # Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.records import Record
@@ -21,21 +21,6 @@ class PutDocument(Record, frozen=True, kw_only=True):
     """Name of the document within its tenant."""
     text: str
     """What it says."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "name": self.name,
-            "text": self.text,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            name=value["name"],
-            text=value["text"],
-        )
 
 
 RECORDS = (

@@ -3,7 +3,7 @@
 # Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 from loomlog.schemas.records import Record
 
@@ -18,19 +18,6 @@ class DocumentKept(Record, frozen=True, kw_only=True):
     """What it says."""
     revision: int
     """How often it was kept, this time included."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "text": self.text,
-            "revision": self.revision,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            text=value["text"],
-            revision=value["revision"],
-        )
 
 
 RECORDS = (

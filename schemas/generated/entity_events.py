@@ -2,8 +2,7 @@
 
 # Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 from loomlog.schemas.generated.values import ImportOrigin
 from loomlog.schemas.records import Record
@@ -23,21 +22,6 @@ class AggregateEventImported(Record, frozen=True, kw_only=True):
     origin: ImportOrigin | None = None
     """Where the aggregate happened, in its first event."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "event": self.event,
-            "remaining": self.remaining,
-            "origin": None if self.origin is None else self.origin.to_avro(),
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            event=value["event"],
-            remaining=value["remaining"],
-            origin=None if value["origin"] is None else ImportOrigin.from_avro(value["origin"]),
-        )
-
 
 class AggregateQuarantined(Record, frozen=True, kw_only=True):
     """A rule of the family failed: nothing is decided in the aggregate until it is repaired."""
@@ -50,21 +34,6 @@ class AggregateQuarantined(Record, frozen=True, kw_only=True):
     """Topic of the command that was being decided."""
     record_offset: int = -1
     """Its offset; -1 without one."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "error": self.error,
-            "record_topic": self.record_topic,
-            "record_offset": self.record_offset,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            error=value["error"],
-            record_topic=value["record_topic"],
-            record_offset=value["record_offset"],
-        )
 
 
 class AggregateRestated(Record, frozen=True, kw_only=True):
@@ -83,38 +52,12 @@ class AggregateRestated(Record, frozen=True, kw_only=True):
     by: str
     """Who."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "state": self.state,
-            "version": self.version,
-            "reason": self.reason,
-            "by": self.by,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            state=value["state"],
-            version=value["version"],
-            reason=value["reason"],
-            by=value["by"],
-        )
-
 
 class CommandHadNoEffect(Record, frozen=True, kw_only=True):
     """A command was accepted and changed nothing; the state is unchanged. The answer of its sender."""
 
     SCHEMA: ClassVar[str] = "loom.entity.events.CommandHadNoEffect"
 
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-        )
 
 
 class CommandRefused(Record, frozen=True, kw_only=True):
@@ -126,19 +69,6 @@ class CommandRefused(Record, frozen=True, kw_only=True):
     """Error code, snake_case."""
     message: str
     """What was wrong, and what to do."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "code": self.code,
-            "message": self.message,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            code=value["code"],
-            message=value["message"],
-        )
 
 
 RECORDS = (

@@ -2,8 +2,7 @@
 
 # Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.records import Record
@@ -28,29 +27,6 @@ class EraseRuns(Record, frozen=True, kw_only=True):
     """Subject of the caller."""
     reason: str = ''
     """Why it was asked for."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "erasure_id": self.erasure_id,
-            "subject": self.subject,
-            "run_ids": self.run_ids,
-            "in_clear": self.in_clear,
-            "by": self.by,
-            "reason": self.reason,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            erasure_id=value["erasure_id"],
-            subject=value["subject"],
-            run_ids=tuple(value["run_ids"]),
-            in_clear=value["in_clear"],
-            by=value["by"],
-            reason=value["reason"],
-        )
 
 
 RECORDS = (

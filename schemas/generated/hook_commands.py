@@ -2,8 +2,7 @@
 
 # Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.records import Record
@@ -13,6 +12,10 @@ class RegisterHook(Record, frozen=True, kw_only=True):
     """Registers a hook. The same tenant, owner and name again takes the place of the earlier one."""
 
     SCHEMA: ClassVar[str] = "loom.hook.commands.RegisterHook"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "envelope", "hook_id", "tenant", "owner", "name", "phase", "agents", "tools", "callback_url", "fail_mode",
+        "timeout_ms",
+    )
 
     envelope: CommandEnvelope
     """Who asks, when, under which id; the tenant is empty."""
@@ -37,37 +40,6 @@ class RegisterHook(Record, frozen=True, kw_only=True):
     timeout_ms: int = 0
     """Longest wait for its answer, milliseconds; 0: the default."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "hook_id": self.hook_id,
-            "tenant": self.tenant,
-            "owner": self.owner,
-            "name": self.name,
-            "phase": self.phase,
-            "agents": self.agents,
-            "tools": self.tools,
-            "callback_url": self.callback_url,
-            "fail_mode": self.fail_mode,
-            "timeout_ms": self.timeout_ms,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            hook_id=value["hook_id"],
-            tenant=value["tenant"],
-            owner=value["owner"],
-            name=value["name"],
-            phase=value["phase"],
-            agents=tuple(value["agents"]),
-            tools=tuple(value["tools"]),
-            callback_url=value["callback_url"],
-            fail_mode=value["fail_mode"],
-            timeout_ms=value["timeout_ms"],
-        )
-
 
 class RemoveHook(Record, frozen=True, kw_only=True):
     """Removes a hook."""
@@ -80,21 +52,6 @@ class RemoveHook(Record, frozen=True, kw_only=True):
     """Id of the registration."""
     of_tenant: str | None = None
     """Tenant that the hook must belong to; null: any, for an administrator."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "hook_id": self.hook_id,
-            "of_tenant": self.of_tenant,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            hook_id=value["hook_id"],
-            of_tenant=value["of_tenant"],
-        )
 
 
 RECORDS = (

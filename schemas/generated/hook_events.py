@@ -2,8 +2,7 @@
 
 # Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 from loomlog.schemas.records import Record
 
@@ -12,6 +11,10 @@ class HookRegistered(Record, frozen=True, kw_only=True):
     """A hook is registered. The same tenant, owner and name again takes the place of the earlier one."""
 
     SCHEMA: ClassVar[str] = "loom.hook.events.HookRegistered"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "hook_id", "tenant", "owner", "name", "phase", "agents", "tools", "callback_url", "fail_mode", "timeout_ms",
+        "by",
+    )
 
     hook_id: str
     """Id of this registration."""
@@ -36,37 +39,6 @@ class HookRegistered(Record, frozen=True, kw_only=True):
     by: str = ''
     """Who asked."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "hook_id": self.hook_id,
-            "tenant": self.tenant,
-            "owner": self.owner,
-            "name": self.name,
-            "phase": self.phase,
-            "agents": self.agents,
-            "tools": self.tools,
-            "callback_url": self.callback_url,
-            "fail_mode": self.fail_mode,
-            "timeout_ms": self.timeout_ms,
-            "by": self.by,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            hook_id=value["hook_id"],
-            tenant=value["tenant"],
-            owner=value["owner"],
-            name=value["name"],
-            phase=value["phase"],
-            agents=tuple(value["agents"]),
-            tools=tuple(value["tools"]),
-            callback_url=value["callback_url"],
-            fail_mode=value["fail_mode"],
-            timeout_ms=value["timeout_ms"],
-            by=value["by"],
-        )
-
 
 class HookRemoved(Record, frozen=True, kw_only=True):
     """A hook is removed."""
@@ -77,19 +49,6 @@ class HookRemoved(Record, frozen=True, kw_only=True):
     """Id of the registration."""
     by: str = ''
     """Who asked."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "hook_id": self.hook_id,
-            "by": self.by,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            hook_id=value["hook_id"],
-            by=value["by"],
-        )
 
 
 RECORDS = (

@@ -3,7 +3,7 @@
 # Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 from loomlog.schemas.generated.values import AccessToken, CommandEnvelope, CredentialUse, TenantQuota
 from loomlog.schemas.records import Record
@@ -26,25 +26,6 @@ class ChangeUser(Record, frozen=True, kw_only=True):
     status: str | None = None
     """active or disabled; null: as it is."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "subject": self.subject,
-            "display_name": self.display_name,
-            "access_mode": self.access_mode,
-            "status": self.status,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            subject=value["subject"],
-            display_name=value["display_name"],
-            access_mode=value["access_mode"],
-            status=value["status"],
-        )
-
 
 class MintToken(Record, frozen=True, kw_only=True):
     """Makes a token, or takes one whose text the operator has chosen."""
@@ -58,26 +39,14 @@ class MintToken(Record, frozen=True, kw_only=True):
     supersede_shared: bool = False
     """Whether the shared token ends with it."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "token": self.token.to_avro(),
-            "supersede_shared": self.supersede_shared,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            token=AccessToken.from_avro(value["token"]),
-            supersede_shared=value["supersede_shared"],
-        )
-
 
 class NoteCredential(Record, frozen=True, kw_only=True):
     """Notes that a value of a credential is stored, or removed. The value itself is never in the log."""
 
     SCHEMA: ClassVar[str] = "loom.identity.commands.NoteCredential"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "envelope", "scope", "scope_id", "name", "version", "reference", "expires_at_ms", "replaces",
+    )
 
     envelope: CommandEnvelope
     """Who asks, when, under which id; the tenant is empty for tokens of administrators."""
@@ -96,31 +65,6 @@ class NoteCredential(Record, frozen=True, kw_only=True):
     replaces: int = 0
     """Version that must be the current one; 0: whichever is."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-            "name": self.name,
-            "version": self.version,
-            "reference": self.reference,
-            "expires_at_ms": self.expires_at_ms,
-            "replaces": self.replaces,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-            name=value["name"],
-            version=value["version"],
-            reference=value["reference"],
-            expires_at_ms=value["expires_at_ms"],
-            replaces=value["replaces"],
-        )
-
 
 class NoteCredentialUses(Record, frozen=True, kw_only=True):
     """Note uses of credentials of one shard."""
@@ -132,24 +76,14 @@ class NoteCredentialUses(Record, frozen=True, kw_only=True):
     uses: tuple[CredentialUse, ...]
     """The uses."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "uses": [item.to_avro() for item in self.uses],
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            uses=tuple(CredentialUse.from_avro(item) for item in value["uses"]),
-        )
-
 
 class RegisterUser(Record, frozen=True, kw_only=True):
     """Registers a user."""
 
     SCHEMA: ClassVar[str] = "loom.identity.commands.RegisterUser"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "envelope", "subject", "display_name", "access_mode", "status",
+    )
     CONTENT: ClassVar[Mapping[str, str]] = {"display_name": "text"}
 
     envelope: CommandEnvelope
@@ -163,25 +97,6 @@ class RegisterUser(Record, frozen=True, kw_only=True):
     display_name: str = ''
     """Name for people."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "subject": self.subject,
-            "display_name": self.display_name,
-            "access_mode": self.access_mode,
-            "status": self.status,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            subject=value["subject"],
-            display_name=value["display_name"],
-            access_mode=value["access_mode"],
-            status=value["status"],
-        )
-
 
 class RemoveUser(Record, frozen=True, kw_only=True):
     """Removes a user with all tokens."""
@@ -193,24 +108,14 @@ class RemoveUser(Record, frozen=True, kw_only=True):
     subject: str
     """Subject of the user."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "subject": self.subject,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            subject=value["subject"],
-        )
-
 
 class RetireToken(Record, frozen=True, kw_only=True):
     """Ends a token at once."""
 
     SCHEMA: ClassVar[str] = "loom.identity.commands.RetireToken"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "envelope", "name", "user", "def_id",
+    )
 
     envelope: CommandEnvelope
     """Who asks, when, under which id; the tenant is empty for tokens of administrators."""
@@ -221,28 +126,14 @@ class RetireToken(Record, frozen=True, kw_only=True):
     user: str = ''
     """Registered user whose token it is; empty for a token of no user."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "name": self.name,
-            "user": self.user,
-            "def_id": self.def_id,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            name=value["name"],
-            user=value["user"],
-            def_id=value["def_id"],
-        )
-
 
 class RotateToken(Record, frozen=True, kw_only=True):
     """Replaces a token by one with another text and all else alike."""
 
     SCHEMA: ClassVar[str] = "loom.identity.commands.RotateToken"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "envelope", "name", "user", "def_id", "new_def_id", "hashed", "suffix", "grace_ms", "expires_at_ms",
+    )
 
     envelope: CommandEnvelope
     """Who asks, when, under which id; the tenant is empty for tokens of administrators."""
@@ -263,38 +154,14 @@ class RotateToken(Record, frozen=True, kw_only=True):
     expires_at_ms: int = 0
     """When the new token ends by itself, UTC milliseconds; 0: never."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "name": self.name,
-            "user": self.user,
-            "def_id": self.def_id,
-            "new_def_id": self.new_def_id,
-            "hashed": self.hashed,
-            "suffix": self.suffix,
-            "grace_ms": self.grace_ms,
-            "expires_at_ms": self.expires_at_ms,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            name=value["name"],
-            user=value["user"],
-            def_id=value["def_id"],
-            new_def_id=value["new_def_id"],
-            hashed=value["hashed"],
-            suffix=value["suffix"],
-            grace_ms=value["grace_ms"],
-            expires_at_ms=value["expires_at_ms"],
-        )
-
 
 class SetQuota(Record, frozen=True, kw_only=True):
     """Sets the bounds of a tenant, a user or a token."""
 
     SCHEMA: ClassVar[str] = "loom.identity.commands.SetQuota"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "envelope", "scope", "scope_id", "quota",
+    )
 
     envelope: CommandEnvelope
     """Who asks, when, under which id; the tenant is empty for tokens of administrators."""
@@ -304,23 +171,6 @@ class SetQuota(Record, frozen=True, kw_only=True):
     """The bounds; without any the entry is removed."""
     scope_id: str = ''
     """Subject of the user or id of the token; empty for the tenant."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-            "quota": self.quota.to_avro(),
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-            quota=TenantQuota.from_avro(value["quota"]),
-        )
 
 
 RECORDS = (

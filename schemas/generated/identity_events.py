@@ -3,7 +3,7 @@
 # Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 from loomlog.schemas.generated.values import AccessToken, CredentialUse, TenantQuota
 from loomlog.schemas.records import Record
@@ -13,6 +13,9 @@ class CredentialNoted(Record, frozen=True, kw_only=True):
     """A value of a credential is stored, or removed."""
 
     SCHEMA: ClassVar[str] = "loom.identity.events.CredentialNoted"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "scope", "scope_id", "name", "version", "reference", "expires_at_ms", "by",
+    )
 
     scope: str
     """tenant, user or agent."""
@@ -29,29 +32,6 @@ class CredentialNoted(Record, frozen=True, kw_only=True):
     by: str = ''
     """Subject of the principal that asked."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-            "name": self.name,
-            "version": self.version,
-            "reference": self.reference,
-            "expires_at_ms": self.expires_at_ms,
-            "by": self.by,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-            name=value["name"],
-            version=value["version"],
-            reference=value["reference"],
-            expires_at_ms=value["expires_at_ms"],
-            by=value["by"],
-        )
-
 
 class CredentialsUsed(Record, frozen=True, kw_only=True):
     """Credentials were used."""
@@ -61,22 +41,14 @@ class CredentialsUsed(Record, frozen=True, kw_only=True):
     uses: tuple[CredentialUse, ...]
     """The uses."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "uses": [item.to_avro() for item in self.uses],
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            uses=tuple(CredentialUse.from_avro(item) for item in value["uses"]),
-        )
-
 
 class QuotaSet(Record, frozen=True, kw_only=True):
     """The bounds of a tenant, a user or a token are set."""
 
     SCHEMA: ClassVar[str] = "loom.identity.events.QuotaSet"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "scope", "scope_id", "quota", "by",
+    )
 
     scope: str
     """tenant, user or key: what is bounded."""
@@ -86,23 +58,6 @@ class QuotaSet(Record, frozen=True, kw_only=True):
     """Subject of the user or id of the token; empty for the tenant."""
     by: str = ''
     """Subject of the principal that asked."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-            "quota": self.quota.to_avro(),
-            "by": self.by,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-            quota=TenantQuota.from_avro(value["quota"]),
-            by=value["by"],
-        )
 
 
 class TokenMinted(Record, frozen=True, kw_only=True):
@@ -117,21 +72,6 @@ class TokenMinted(Record, frozen=True, kw_only=True):
     by: str = ''
     """Subject of the principal that asked."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "token": self.token.to_avro(),
-            "supersede_shared": self.supersede_shared,
-            "by": self.by,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            token=AccessToken.from_avro(value["token"]),
-            supersede_shared=value["supersede_shared"],
-            by=value["by"],
-        )
-
 
 class TokenRetired(Record, frozen=True, kw_only=True):
     """A token has ended."""
@@ -142,19 +82,6 @@ class TokenRetired(Record, frozen=True, kw_only=True):
     """Id of the token."""
     by: str = ''
     """Subject of the principal that asked."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "def_id": self.def_id,
-            "by": self.by,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            def_id=value["def_id"],
-            by=value["by"],
-        )
 
 
 class TokenRotated(Record, frozen=True, kw_only=True):
@@ -171,28 +98,14 @@ class TokenRotated(Record, frozen=True, kw_only=True):
     by: str = ''
     """Subject of the principal that asked."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "def_id": self.def_id,
-            "retired_at_ms": self.retired_at_ms,
-            "token": self.token.to_avro(),
-            "by": self.by,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            def_id=value["def_id"],
-            retired_at_ms=value["retired_at_ms"],
-            token=AccessToken.from_avro(value["token"]),
-            by=value["by"],
-        )
-
 
 class UserChanged(Record, frozen=True, kw_only=True):
     """A user is changed. The tokens of a user that is disabled have ended."""
 
     SCHEMA: ClassVar[str] = "loom.identity.events.UserChanged"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "subject", "display_name", "access_mode", "status", "by",
+    )
     CONTENT: ClassVar[Mapping[str, str]] = {"display_name": "text"}
 
     subject: str
@@ -205,31 +118,15 @@ class UserChanged(Record, frozen=True, kw_only=True):
     """Name for people."""
     by: str = ''
     """Subject of the principal that asked."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "subject": self.subject,
-            "display_name": self.display_name,
-            "access_mode": self.access_mode,
-            "status": self.status,
-            "by": self.by,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            subject=value["subject"],
-            display_name=value["display_name"],
-            access_mode=value["access_mode"],
-            status=value["status"],
-            by=value["by"],
-        )
 
 
 class UserRegistered(Record, frozen=True, kw_only=True):
     """A user is registered."""
 
     SCHEMA: ClassVar[str] = "loom.identity.events.UserRegistered"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "subject", "display_name", "access_mode", "status", "by",
+    )
     CONTENT: ClassVar[Mapping[str, str]] = {"display_name": "text"}
 
     subject: str
@@ -242,25 +139,6 @@ class UserRegistered(Record, frozen=True, kw_only=True):
     """Name for people."""
     by: str = ''
     """Subject of the principal that asked."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "subject": self.subject,
-            "display_name": self.display_name,
-            "access_mode": self.access_mode,
-            "status": self.status,
-            "by": self.by,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            subject=value["subject"],
-            display_name=value["display_name"],
-            access_mode=value["access_mode"],
-            status=value["status"],
-            by=value["by"],
-        )
 
 
 class UserRemoved(Record, frozen=True, kw_only=True):
@@ -272,19 +150,6 @@ class UserRemoved(Record, frozen=True, kw_only=True):
     """Subject of the user."""
     by: str = ''
     """Subject of the principal that asked."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "subject": self.subject,
-            "by": self.by,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            subject=value["subject"],
-            by=value["by"],
-        )
 
 
 RECORDS = (

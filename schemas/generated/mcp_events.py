@@ -2,8 +2,7 @@
 
 # Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 from loomlog.schemas.records import Record
 
@@ -24,30 +23,14 @@ class ListingFailed(Record, frozen=True, kw_only=True):
     reason: str = ''
     """Kind of the failure: needs_authorization, or empty."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "server": self.server,
-            "def_id": self.def_id,
-            "error": self.error,
-            "source": self.source,
-            "reason": self.reason,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            server=value["server"],
-            def_id=value["def_id"],
-            error=value["error"],
-            source=value["source"],
-            reason=value["reason"],
-        )
-
 
 class ToolsListed(Record, frozen=True, kw_only=True):
     """An MCP server lists other tools than before."""
 
     SCHEMA: ClassVar[str] = "loom.mcp.events.ToolsListed"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "server", "def_id", "revision", "digest", "tools", "problems", "source",
+    )
 
     server: str
     """Name of the server."""
@@ -63,29 +46,6 @@ class ToolsListed(Record, frozen=True, kw_only=True):
     """Why the server was asked: start, first_use, list_changed, definition or probe."""
     problems: tuple[str, ...] = ()
     """Why other tools were left out."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "server": self.server,
-            "def_id": self.def_id,
-            "revision": self.revision,
-            "digest": self.digest,
-            "tools": self.tools,
-            "problems": self.problems,
-            "source": self.source,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            server=value["server"],
-            def_id=value["def_id"],
-            revision=value["revision"],
-            digest=value["digest"],
-            tools=value["tools"],
-            problems=tuple(value["problems"]),
-            source=value["source"],
-        )
 
 
 RECORDS = (

@@ -3,7 +3,7 @@
 # Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 from loomlog.schemas.generated.values import CommandEnvelope, MemorySource, Provenance
 from loomlog.schemas.records import Record
@@ -27,27 +27,6 @@ class DeleteEntry(Record, frozen=True, kw_only=True):
     source: MemorySource | None = None
     """Who changes it; null for a service that appends records: then it is the sender."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-            "key": self.key,
-            "if_revision": self.if_revision,
-            "source": None if self.source is None else self.source.to_avro(),
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-            key=value["key"],
-            if_revision=value["if_revision"],
-            source=None if value["source"] is None else MemorySource.from_avro(value["source"]),
-        )
-
 
 class DropScope(Record, frozen=True, kw_only=True):
     """Deletes all keys of a memory scope."""
@@ -64,25 +43,6 @@ class DropScope(Record, frozen=True, kw_only=True):
     """Why."""
     source: MemorySource | None = None
     """Who changes it; null for a service that appends records: then it is the sender."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-            "reason": self.reason,
-            "source": None if self.source is None else self.source.to_avro(),
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-            reason=value["reason"],
-            source=None if value["source"] is None else MemorySource.from_avro(value["source"]),
-        )
 
 
 class SetEntry(Record, frozen=True, kw_only=True):
@@ -122,45 +82,6 @@ class SetEntry(Record, frozen=True, kw_only=True):
     source: MemorySource | None = None
     """Who changes it; null for a service that appends records: then it is the sender."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-            "key": self.key,
-            "value": self.value,
-            "value_bytes": self.value_bytes,
-            "ttl_ms": self.ttl_ms,
-            "if_revision": self.if_revision,
-            "quota_bytes": self.quota_bytes,
-            "op": self.op,
-            "dropped": self.dropped,
-            "embed": self.embed,
-            "embed_text": self.embed_text,
-            "provenance": None if self.provenance is None else self.provenance.to_avro(),
-            "source": None if self.source is None else self.source.to_avro(),
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-            key=value["key"],
-            value=value["value"],
-            value_bytes=value["value_bytes"],
-            ttl_ms=value["ttl_ms"],
-            if_revision=value["if_revision"],
-            quota_bytes=value["quota_bytes"],
-            op=value["op"],
-            dropped=value["dropped"],
-            embed=value["embed"],
-            embed_text=value["embed_text"],
-            provenance=None if value["provenance"] is None else Provenance.from_avro(value["provenance"]),
-            source=None if value["source"] is None else MemorySource.from_avro(value["source"]),
-        )
-
 
 class SupersedeEntry(Record, frozen=True, kw_only=True):
     """Archives a key: it is kept, and no longer shown."""
@@ -182,29 +103,6 @@ class SupersedeEntry(Record, frozen=True, kw_only=True):
     """Why, for people; user content."""
     source: MemorySource | None = None
     """Who changes it; null for a service that appends records: then it is the sender."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-            "key": self.key,
-            "by_key": self.by_key,
-            "reason": self.reason,
-            "source": None if self.source is None else self.source.to_avro(),
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-            key=value["key"],
-            by_key=value["by_key"],
-            reason=value["reason"],
-            source=None if value["source"] is None else MemorySource.from_avro(value["source"]),
-        )
 
 
 RECORDS = (

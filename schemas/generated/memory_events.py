@@ -3,7 +3,7 @@
 # Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 from loomlog.schemas.generated.values import MemorySource, Provenance
 from loomlog.schemas.records import Record
@@ -26,27 +26,6 @@ class EntriesExpired(Record, frozen=True, kw_only=True):
     """Bytes of the scope after it."""
     usage_keys: int
     """Keys of the scope after it."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-            "keys": self.keys,
-            "revision": self.revision,
-            "usage_bytes": self.usage_bytes,
-            "usage_keys": self.usage_keys,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-            keys=tuple(value["keys"]),
-            revision=value["revision"],
-            usage_bytes=value["usage_bytes"],
-            usage_keys=value["usage_keys"],
-        )
 
 
 class EntryDeleted(Record, frozen=True, kw_only=True):
@@ -71,36 +50,16 @@ class EntryDeleted(Record, frozen=True, kw_only=True):
     usage_keys: int
     """Keys of the scope after it."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-            "key": self.key,
-            "revision": self.revision,
-            "previous_revision": self.previous_revision,
-            "source": self.source.to_avro(),
-            "usage_bytes": self.usage_bytes,
-            "usage_keys": self.usage_keys,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-            key=value["key"],
-            revision=value["revision"],
-            previous_revision=value["previous_revision"],
-            source=MemorySource.from_avro(value["source"]),
-            usage_bytes=value["usage_bytes"],
-            usage_keys=value["usage_keys"],
-        )
-
 
 class EntrySet(Record, frozen=True, kw_only=True):
     """A key of a memory scope was set."""
 
     SCHEMA: ClassVar[str] = "loom.memory.events.EntrySet"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "scope", "scope_id", "key", "value", "value_bytes", "revision", "previous_revision", "created_at_s",
+        "expires_at_ms", "op", "dropped", "embed", "embed_text", "provenance", "source", "usage_bytes", "usage_keys",
+        "quota_bytes",
+    )
     CONTENT: ClassVar[Mapping[str, str]] = {"value": "text", "embed_text": "text"}
 
     scope: str
@@ -140,56 +99,14 @@ class EntrySet(Record, frozen=True, kw_only=True):
     provenance: Provenance | None = None
     """What it is and where it was learnt; null for a note."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-            "key": self.key,
-            "value": self.value,
-            "value_bytes": self.value_bytes,
-            "revision": self.revision,
-            "previous_revision": self.previous_revision,
-            "created_at_s": self.created_at_s,
-            "expires_at_ms": self.expires_at_ms,
-            "op": self.op,
-            "dropped": self.dropped,
-            "embed": self.embed,
-            "embed_text": self.embed_text,
-            "provenance": None if self.provenance is None else self.provenance.to_avro(),
-            "source": self.source.to_avro(),
-            "usage_bytes": self.usage_bytes,
-            "usage_keys": self.usage_keys,
-            "quota_bytes": self.quota_bytes,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-            key=value["key"],
-            value=value["value"],
-            value_bytes=value["value_bytes"],
-            revision=value["revision"],
-            previous_revision=value["previous_revision"],
-            created_at_s=value["created_at_s"],
-            expires_at_ms=value["expires_at_ms"],
-            op=value["op"],
-            dropped=value["dropped"],
-            embed=value["embed"],
-            embed_text=value["embed_text"],
-            provenance=None if value["provenance"] is None else Provenance.from_avro(value["provenance"]),
-            source=MemorySource.from_avro(value["source"]),
-            usage_bytes=value["usage_bytes"],
-            usage_keys=value["usage_keys"],
-            quota_bytes=value["quota_bytes"],
-        )
-
 
 class EntrySuperseded(Record, frozen=True, kw_only=True):
     """A key of a memory scope was archived."""
 
     SCHEMA: ClassVar[str] = "loom.memory.events.EntrySuperseded"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "scope", "scope_id", "key", "revision", "previous_revision", "by_key", "reason", "source",
+    )
     CONTENT: ClassVar[Mapping[str, str]] = {"reason": "text"}
 
     scope: str
@@ -209,36 +126,14 @@ class EntrySuperseded(Record, frozen=True, kw_only=True):
     reason: str = ''
     """Why; user content."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-            "key": self.key,
-            "revision": self.revision,
-            "previous_revision": self.previous_revision,
-            "by_key": self.by_key,
-            "reason": self.reason,
-            "source": self.source.to_avro(),
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-            key=value["key"],
-            revision=value["revision"],
-            previous_revision=value["previous_revision"],
-            by_key=value["by_key"],
-            reason=value["reason"],
-            source=MemorySource.from_avro(value["source"]),
-        )
-
 
 class ScopeDropped(Record, frozen=True, kw_only=True):
     """Keys of a memory scope were deleted with it."""
 
     SCHEMA: ClassVar[str] = "loom.memory.events.ScopeDropped"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "scope", "scope_id", "keys", "more", "revision", "dropped_keys", "dropped_bytes", "reason", "source",
+    )
 
     scope: str
     """agent, user or tenant."""
@@ -258,33 +153,6 @@ class ScopeDropped(Record, frozen=True, kw_only=True):
     """Who dropped it."""
     reason: str = ''
     """Why."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-            "keys": self.keys,
-            "more": self.more,
-            "revision": self.revision,
-            "dropped_keys": self.dropped_keys,
-            "dropped_bytes": self.dropped_bytes,
-            "reason": self.reason,
-            "source": self.source.to_avro(),
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-            keys=tuple(value["keys"]),
-            more=value["more"],
-            revision=value["revision"],
-            dropped_keys=value["dropped_keys"],
-            dropped_bytes=value["dropped_bytes"],
-            reason=value["reason"],
-            source=MemorySource.from_avro(value["source"]),
-        )
 
 
 RECORDS = (

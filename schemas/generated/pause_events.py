@@ -2,8 +2,7 @@
 
 # Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 from loomlog.schemas.records import Record
 
@@ -21,23 +20,6 @@ class PauseLifted(Record, frozen=True, kw_only=True):
     """Name of the agent; empty unless the scope is agent."""
     by: str = ''
     """Who asked."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "scope": self.scope,
-            "tenant": self.tenant,
-            "agent": self.agent,
-            "by": self.by,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            scope=value["scope"],
-            tenant=value["tenant"],
-            agent=value["agent"],
-            by=value["by"],
-        )
 
 
 class PauseSet(Record, frozen=True, kw_only=True):
@@ -58,27 +40,6 @@ class PauseSet(Record, frozen=True, kw_only=True):
     switch: str = ''
     """Value of LOOMLOG_START_PAUSED that asked for it; each value counts once. Empty for anyone else."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "scope": self.scope,
-            "tenant": self.tenant,
-            "agent": self.agent,
-            "reason": self.reason,
-            "by": self.by,
-            "switch": self.switch,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            scope=value["scope"],
-            tenant=value["tenant"],
-            agent=value["agent"],
-            reason=value["reason"],
-            by=value["by"],
-            switch=value["switch"],
-        )
-
 
 class SwitchUsed(Record, frozen=True, kw_only=True):
     """A value of the start-paused switch counts as used; everything was paused already."""
@@ -87,17 +48,6 @@ class SwitchUsed(Record, frozen=True, kw_only=True):
 
     switch: str
     """The value of LOOMLOG_START_PAUSED."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "switch": self.switch,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            switch=value["switch"],
-        )
 
 
 RECORDS = (

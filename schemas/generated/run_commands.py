@@ -3,7 +3,7 @@
 # Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 from loomlog.schemas.generated.values import (
     BlobRef,
@@ -44,21 +44,6 @@ class CancelRun(Record, frozen=True, kw_only=True):
     reason: str = ''
     """Kept in the event."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "run_id": self.run_id,
-            "reason": self.reason,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            run_id=value["run_id"],
-            reason=value["reason"],
-        )
-
 
 class CancelTurn(Record, frozen=True, kw_only=True):
     """Stop the turn of an interactive run; the run itself waits for input then."""
@@ -71,21 +56,6 @@ class CancelTurn(Record, frozen=True, kw_only=True):
     """The run."""
     reason: str = ''
     """Why."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "run_id": self.run_id,
-            "reason": self.reason,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            run_id=value["run_id"],
-            reason=value["reason"],
-        )
 
 
 class CloseResident(Record, frozen=True, kw_only=True):
@@ -100,21 +70,6 @@ class CloseResident(Record, frozen=True, kw_only=True):
     reason: str = ''
     """Why."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "run_id": self.run_id,
-            "reason": self.reason,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            run_id=value["run_id"],
-            reason=value["reason"],
-        )
-
 
 class CompactRun(Record, frozen=True, kw_only=True):
     """Replace the conversation of a parked run by a summary and its last messages."""
@@ -127,21 +82,6 @@ class CompactRun(Record, frozen=True, kw_only=True):
     """The run."""
     reason: str = ''
     """Why, for people."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "run_id": self.run_id,
-            "reason": self.reason,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            run_id=value["run_id"],
-            reason=value["reason"],
-        )
 
 
 class ForkRun(Record, frozen=True, kw_only=True):
@@ -193,51 +133,6 @@ class ForkRun(Record, frozen=True, kw_only=True):
     user_id: str = ''
     """End user of a fork of a run that was imported and not restored. Every other fork has the user of its origin."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "origin_run_id": self.origin_run_id,
-            "at_seq": self.at_seq,
-            "run_id": self.run_id,
-            "agent_id": self.agent_id,
-            "agent": self.agent,
-            "definition": self.definition,
-            "overrides": None if self.overrides is None else self.overrides.to_avro(),
-            "prompt": self.prompt,
-            "segments": [item.to_avro() for item in self.segments],
-            "interactive": self.interactive,
-            "idempotency_key": self.idempotency_key,
-            "request_sha256": self.request_sha256,
-            "seed": self.seed,
-            "credentials": self.credentials,
-            "after": self.after,
-            "operator_key_restricted": self.operator_key_restricted,
-            "user_id": self.user_id,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            origin_run_id=value["origin_run_id"],
-            at_seq=value["at_seq"],
-            run_id=value["run_id"],
-            agent_id=value["agent_id"],
-            agent=value["agent"],
-            definition=value["definition"],
-            overrides=None if value["overrides"] is None else DefinitionOverrides.from_avro(value["overrides"]),
-            prompt=value["prompt"],
-            segments=tuple(Segment.from_avro(item) for item in value["segments"]),
-            interactive=value["interactive"],
-            idempotency_key=value["idempotency_key"],
-            request_sha256=value["request_sha256"],
-            seed=value["seed"],
-            credentials=tuple(value["credentials"]),
-            after=tuple(value["after"]),
-            operator_key_restricted=value["operator_key_restricted"],
-            user_id=value["user_id"],
-        )
-
 
 class GiveApproval(Record, frozen=True, kw_only=True):
     """Approve or deny a call of a run."""
@@ -262,31 +157,6 @@ class GiveApproval(Record, frozen=True, kw_only=True):
     arguments_sha256: str = ''
     """Hash of the arguments that the sender was shown; empty: not compared."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "run_id": self.run_id,
-            "interrupt_id": self.interrupt_id,
-            "is_approved": self.is_approved,
-            "reason": self.reason,
-            "scopes": self.scopes,
-            "surface": self.surface,
-            "arguments_sha256": self.arguments_sha256,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            run_id=value["run_id"],
-            interrupt_id=value["interrupt_id"],
-            is_approved=value["is_approved"],
-            reason=value["reason"],
-            scopes=tuple(value["scopes"]),
-            surface=value["surface"],
-            arguments_sha256=value["arguments_sha256"],
-        )
-
 
 class HandOverModelReply(Record, frozen=True, kw_only=True):
     """From a former owner to the present one: a model call returned after the partition was gone. Taken if that
@@ -294,6 +164,12 @@ class HandOverModelReply(Record, frozen=True, kw_only=True):
     """
 
     SCHEMA: ClassVar[str] = "loom.run.commands.HandOverModelReply"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "envelope", "run_id", "turn", "attempt", "text", "text_blob", "reasoning", "reasoning_signature", "tool_calls",
+        "effect_classes", "reconcilable", "stop_reason", "usage", "provider", "model", "max_context_tokens",
+        "cost_micros", "currency", "duration_ms", "traceparent", "notices", "interruption_requests",
+        "credential_source", "credential_scope", "verdicts", "output", "tool_lists", "cases",
+    )
     CONTENT: ClassVar[Mapping[str, str]] = {"text": "text", "reasoning": "text", "reasoning_signature": "text"}
 
     envelope: CommandEnvelope
@@ -353,71 +229,6 @@ class HandOverModelReply(Record, frozen=True, kw_only=True):
     cases: tuple[VerdictCase, ...] = ()
     """What the rules say about calls that depend on totals of the tree."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "run_id": self.run_id,
-            "turn": self.turn,
-            "attempt": self.attempt,
-            "text": self.text,
-            "text_blob": None if self.text_blob is None else self.text_blob.to_avro(),
-            "reasoning": self.reasoning,
-            "reasoning_signature": self.reasoning_signature,
-            "tool_calls": [item.to_avro() for item in self.tool_calls],
-            "effect_classes": self.effect_classes,
-            "reconcilable": self.reconcilable,
-            "stop_reason": self.stop_reason,
-            "usage": self.usage.to_avro(),
-            "provider": self.provider,
-            "model": self.model,
-            "max_context_tokens": self.max_context_tokens,
-            "cost_micros": self.cost_micros,
-            "currency": self.currency,
-            "duration_ms": self.duration_ms,
-            "traceparent": self.traceparent,
-            "notices": [item.to_avro() for item in self.notices],
-            "interruption_requests": [item.to_avro() for item in self.interruption_requests],
-            "credential_source": self.credential_source,
-            "credential_scope": self.credential_scope,
-            "verdicts": [item.to_avro() for item in self.verdicts],
-            "output": None if self.output is None else self.output.to_avro(),
-            "tool_lists": [item.to_avro() for item in self.tool_lists],
-            "cases": [item.to_avro() for item in self.cases],
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            run_id=value["run_id"],
-            turn=value["turn"],
-            attempt=value["attempt"],
-            text=value["text"],
-            text_blob=None if value["text_blob"] is None else BlobRef.from_avro(value["text_blob"]),
-            reasoning=value["reasoning"],
-            reasoning_signature=value["reasoning_signature"],
-            tool_calls=tuple(ToolCall.from_avro(item) for item in value["tool_calls"]),
-            effect_classes=tuple(value["effect_classes"]),
-            reconcilable=tuple(value["reconcilable"]),
-            stop_reason=value["stop_reason"],
-            usage=Usage.from_avro(value["usage"]),
-            provider=value["provider"],
-            model=value["model"],
-            max_context_tokens=value["max_context_tokens"],
-            cost_micros=value["cost_micros"],
-            currency=value["currency"],
-            duration_ms=value["duration_ms"],
-            traceparent=value["traceparent"],
-            notices=tuple(LimitNotice.from_avro(item) for item in value["notices"]),
-            interruption_requests=tuple(InterruptionRequest.from_avro(item) for item in value["interruption_requests"]),
-            credential_source=value["credential_source"],
-            credential_scope=value["credential_scope"],
-            verdicts=tuple(CallVerdict.from_avro(item) for item in value["verdicts"]),
-            output=None if value["output"] is None else OutputCheck.from_avro(value["output"]),
-            tool_lists=tuple(ToolListPin.from_avro(item) for item in value["tool_lists"]),
-            cases=tuple(VerdictCase.from_avro(item) for item in value["cases"]),
-        )
-
 
 class HandOverToolResult(Record, frozen=True, kw_only=True):
     """From a former owner to the present one: a tool call returned after the partition was gone. Taken if that
@@ -425,6 +236,10 @@ class HandOverToolResult(Record, frozen=True, kw_only=True):
     """
 
     SCHEMA: ClassVar[str] = "loom.run.commands.HandOverToolResult"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "envelope", "run_id", "turn", "index", "attempt", "text", "text_blob", "is_error", "outcome", "duration_ms",
+        "asks_compaction", "hook_acts", "positions", "skill_pin", "channels", "leases", "whole_blob",
+    )
     CONTENT: ClassVar[Mapping[str, str]] = {"text": "text"}
 
     envelope: CommandEnvelope
@@ -462,49 +277,6 @@ class HandOverToolResult(Record, frozen=True, kw_only=True):
     whole_blob: BlobRef | None = None
     """The whole result, when the model sees a part of it because it would take too much of its window."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "run_id": self.run_id,
-            "turn": self.turn,
-            "index": self.index,
-            "attempt": self.attempt,
-            "text": self.text,
-            "text_blob": None if self.text_blob is None else self.text_blob.to_avro(),
-            "is_error": self.is_error,
-            "outcome": self.outcome,
-            "duration_ms": self.duration_ms,
-            "asks_compaction": self.asks_compaction,
-            "hook_acts": [item.to_avro() for item in self.hook_acts],
-            "positions": self.positions,
-            "skill_pin": None if self.skill_pin is None else self.skill_pin.to_avro(),
-            "channels": [item.to_avro() for item in self.channels],
-            "leases": [item.to_avro() for item in self.leases],
-            "whole_blob": None if self.whole_blob is None else self.whole_blob.to_avro(),
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            run_id=value["run_id"],
-            turn=value["turn"],
-            index=value["index"],
-            attempt=value["attempt"],
-            text=value["text"],
-            text_blob=None if value["text_blob"] is None else BlobRef.from_avro(value["text_blob"]),
-            is_error=value["is_error"],
-            outcome=value["outcome"],
-            duration_ms=value["duration_ms"],
-            asks_compaction=value["asks_compaction"],
-            hook_acts=tuple(HookAct.from_avro(item) for item in value["hook_acts"]),
-            positions=tuple(value["positions"]),
-            skill_pin=None if value["skill_pin"] is None else SkillPin.from_avro(value["skill_pin"]),
-            channels=tuple(ChannelUse.from_avro(item) for item in value["channels"]),
-            leases=tuple(LeaseRef.from_avro(item) for item in value["leases"]),
-            whole_blob=None if value["whole_blob"] is None else BlobRef.from_avro(value["whole_blob"]),
-        )
-
 
 class ImportRun(Record, frozen=True, kw_only=True):
     """Take in a part of a run that happened elsewhere; parts come in order, and one that was taken in before
@@ -528,27 +300,6 @@ class ImportRun(Record, frozen=True, kw_only=True):
     cancelled.
     """
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "run_id": self.run_id,
-            "origin": self.origin.to_avro(),
-            "first_seq": self.first_seq,
-            "events": self.events,
-            "continues": self.continues,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            run_id=value["run_id"],
-            origin=ImportOrigin.from_avro(value["origin"]),
-            first_seq=value["first_seq"],
-            events=tuple(value["events"]),
-            continues=value["continues"],
-        )
-
 
 class PauseRun(Record, frozen=True, kw_only=True):
     """Stop a run before its next model call until it is resumed."""
@@ -561,21 +312,6 @@ class PauseRun(Record, frozen=True, kw_only=True):
     """The run."""
     reason: str = ''
     """Kept in the event."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "run_id": self.run_id,
-            "reason": self.reason,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            run_id=value["run_id"],
-            reason=value["reason"],
-        )
 
 
 class PostInput(Record, frozen=True, kw_only=True):
@@ -595,25 +331,6 @@ class PostInput(Record, frozen=True, kw_only=True):
     text_blob: BlobRef | None = None
     """Where a long text lies; text is empty then."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "run_id": self.run_id,
-            "text": self.text,
-            "source": self.source,
-            "text_blob": None if self.text_blob is None else self.text_blob.to_avro(),
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            run_id=value["run_id"],
-            text=value["text"],
-            source=value["source"],
-            text_blob=None if value["text_blob"] is None else BlobRef.from_avro(value["text_blob"]),
-        )
-
 
 class QuarantineRun(Record, frozen=True, kw_only=True):
     """Park a run until an operator releases it: its calls are stopped and nothing of it goes on."""
@@ -627,21 +344,6 @@ class QuarantineRun(Record, frozen=True, kw_only=True):
     reason: str = ''
     """Kept in the event."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "run_id": self.run_id,
-            "reason": self.reason,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            run_id=value["run_id"],
-            reason=value["reason"],
-        )
-
 
 class ReleaseRun(Record, frozen=True, kw_only=True):
     """Fold a quarantined run again from the log and let it go on."""
@@ -654,21 +356,6 @@ class ReleaseRun(Record, frozen=True, kw_only=True):
     """The run."""
     reason: str = ''
     """Kept in the event."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "run_id": self.run_id,
-            "reason": self.reason,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            run_id=value["run_id"],
-            reason=value["reason"],
-        )
 
 
 class ReportWait(Record, frozen=True, kw_only=True):
@@ -701,37 +388,6 @@ class ReportWait(Record, frozen=True, kw_only=True):
     the first time.
     """
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "run_id": self.run_id,
-            "turn": self.turn,
-            "index": self.index,
-            "wait_id": self.wait_id,
-            "queue": self.queue.to_avro(),
-            "lease_id": self.lease_id,
-            "positions": self.positions,
-            "count": self.count,
-            "is_expired": self.is_expired,
-            "attempts": self.attempts,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            run_id=value["run_id"],
-            turn=value["turn"],
-            index=value["index"],
-            wait_id=value["wait_id"],
-            queue=QueueRef.from_avro(value["queue"]),
-            lease_id=value["lease_id"],
-            positions=tuple(value["positions"]),
-            count=value["count"],
-            is_expired=value["is_expired"],
-            attempts=tuple(value["attempts"]),
-        )
-
 
 class ResolveCall(Record, frozen=True, kw_only=True):
     """Say what became of a tool call that waits for it (ToolOutcomeAsked)."""
@@ -751,27 +407,6 @@ class ResolveCall(Record, frozen=True, kw_only=True):
     """It had its effect; otherwise it had none and is made again."""
     result: str = ''
     """What the model is told when it is done; empty: that it is done."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "run_id": self.run_id,
-            "turn": self.turn,
-            "index": self.index,
-            "done": self.done,
-            "result": self.result,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            run_id=value["run_id"],
-            turn=value["turn"],
-            index=value["index"],
-            done=value["done"],
-            result=value["result"],
-        )
 
 
 class ResolveInterruption(Record, frozen=True, kw_only=True):
@@ -793,27 +428,6 @@ class ResolveInterruption(Record, frozen=True, kw_only=True):
     resolved_by: str = ''
     """Who says it, as the sender names them; empty: the sender."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "run_id": self.run_id,
-            "interrupt_id": self.interrupt_id,
-            "disposition": self.disposition,
-            "answer": self.answer,
-            "resolved_by": self.resolved_by,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            run_id=value["run_id"],
-            interrupt_id=value["interrupt_id"],
-            disposition=value["disposition"],
-            answer=value["answer"],
-            resolved_by=value["resolved_by"],
-        )
-
 
 class ResumeRun(Record, frozen=True, kw_only=True):
     """Let a run go on that was paused by PauseRun."""
@@ -824,19 +438,6 @@ class ResumeRun(Record, frozen=True, kw_only=True):
     """Who asks, when, under which id."""
     run_id: str
     """The run."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "run_id": self.run_id,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            run_id=value["run_id"],
-        )
 
 
 class StartRun(Record, frozen=True, kw_only=True):
@@ -887,53 +488,6 @@ class StartRun(Record, frozen=True, kw_only=True):
     """JSON Schema of the final answer, as JSON text, instead of the definition's; empty: that of the definition."""
     output_retries: int | None = None
     """How often the model may correct its answer, 0 to 10; null: as the definition says."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "agent": self.agent,
-            "prompt": self.prompt,
-            "segments": [item.to_avro() for item in self.segments],
-            "run_id": self.run_id,
-            "session_id": self.session_id,
-            "agent_id": self.agent_id,
-            "user_id": self.user_id,
-            "options": self.options.to_avro(),
-            "tools": None if self.tools is None else list(self.tools),
-            "sampling": None if self.sampling is None else self.sampling.to_avro(),
-            "idempotency_key": self.idempotency_key,
-            "request_sha256": self.request_sha256,
-            "continues": None if self.continues is None else self.continues.to_avro(),
-            "compaction": None if self.compaction is None else self.compaction.to_avro(),
-            "seed": self.seed,
-            "after": self.after,
-            "output_schema": self.output_schema,
-            "output_retries": self.output_retries,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            agent=value["agent"],
-            prompt=value["prompt"],
-            segments=tuple(Segment.from_avro(item) for item in value["segments"]),
-            run_id=value["run_id"],
-            session_id=value["session_id"],
-            agent_id=value["agent_id"],
-            user_id=value["user_id"],
-            options=RunOptions.from_avro(value["options"]),
-            tools=None if value["tools"] is None else tuple(value["tools"]),
-            sampling=None if value["sampling"] is None else Sampling.from_avro(value["sampling"]),
-            idempotency_key=value["idempotency_key"],
-            request_sha256=value["request_sha256"],
-            continues=None if value["continues"] is None else RunPosition.from_avro(value["continues"]),
-            compaction=None if value["compaction"] is None else Compaction.from_avro(value["compaction"]),
-            seed=value["seed"],
-            after=tuple(value["after"]),
-            output_schema=value["output_schema"],
-            output_retries=value["output_retries"],
-        )
 
 
 RECORDS = (

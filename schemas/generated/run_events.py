@@ -3,7 +3,7 @@
 # Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 from loomlog.schemas.generated.values import (
     AgentDefinition,
@@ -36,6 +36,10 @@ class ApprovalDecided(Record, frozen=True, kw_only=True):
     """The rules of the run have decided about a call, before it is made."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.ApprovalDecided"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "turn", "index", "call_id", "tool", "verdict", "arguments_sha256", "interrupt_id", "effect_class",
+        "reconcilable",
+    )
 
     turn: int
     """Model turn that asked."""
@@ -56,33 +60,6 @@ class ApprovalDecided(Record, frozen=True, kw_only=True):
     reconcilable: bool = False
     """The tool can be asked whether a call that was lost has happened."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "turn": self.turn,
-            "index": self.index,
-            "call_id": self.call_id,
-            "tool": self.tool,
-            "verdict": self.verdict.to_avro(),
-            "arguments_sha256": self.arguments_sha256,
-            "interrupt_id": self.interrupt_id,
-            "effect_class": self.effect_class,
-            "reconcilable": self.reconcilable,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            turn=value["turn"],
-            index=value["index"],
-            call_id=value["call_id"],
-            tool=value["tool"],
-            verdict=CallVerdict.from_avro(value["verdict"]),
-            arguments_sha256=value["arguments_sha256"],
-            interrupt_id=value["interrupt_id"],
-            effect_class=value["effect_class"],
-            reconcilable=value["reconcilable"],
-        )
-
 
 class ApprovalEscalated(Record, frozen=True, kw_only=True):
     """The time of a group of approvers is over, and the next one is asked."""
@@ -101,27 +78,6 @@ class ApprovalEscalated(Record, frozen=True, kw_only=True):
     """Place of the group that is asked now, from 1."""
     expires_at_ms: int
     """When its time is over, UTC milliseconds."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "turn": self.turn,
-            "index": self.index,
-            "call_id": self.call_id,
-            "interrupt_id": self.interrupt_id,
-            "group": self.group,
-            "expires_at_ms": self.expires_at_ms,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            turn=value["turn"],
-            index=value["index"],
-            call_id=value["call_id"],
-            interrupt_id=value["interrupt_id"],
-            group=value["group"],
-            expires_at_ms=value["expires_at_ms"],
-        )
 
 
 class ApprovalGiven(Record, frozen=True, kw_only=True):
@@ -142,27 +98,6 @@ class ApprovalGiven(Record, frozen=True, kw_only=True):
     status: str = 'pending'
     """pending: more people are needed; resolved: approved; declined: denied."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "turn": self.turn,
-            "index": self.index,
-            "call_id": self.call_id,
-            "interrupt_id": self.interrupt_id,
-            "votes": [item.to_avro() for item in self.votes],
-            "status": self.status,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            turn=value["turn"],
-            index=value["index"],
-            call_id=value["call_id"],
-            interrupt_id=value["interrupt_id"],
-            votes=tuple(ApprovalVote.from_avro(item) for item in value["votes"]),
-            status=value["status"],
-        )
-
 
 class CallNotBegun(Record, frozen=True, kw_only=True):
     """The owner stopped as planned before it began this call: the next attempt repeats nothing."""
@@ -177,23 +112,6 @@ class CallNotBegun(Record, frozen=True, kw_only=True):
     """Place in that turn; 0 for model calls."""
     attempt: int
     """Attempt that was not begun."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "turn": self.turn,
-            "index": self.index,
-            "attempt": self.attempt,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            kind=value["kind"],
-            turn=value["turn"],
-            index=value["index"],
-            attempt=value["attempt"],
-        )
 
 
 class CallWaiting(Record, frozen=True, kw_only=True):
@@ -220,33 +138,6 @@ class CallWaiting(Record, frozen=True, kw_only=True):
     needed: int = 0
     """Messages that at_least needs."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "turn": self.turn,
-            "index": self.index,
-            "call_id": self.call_id,
-            "attempt": self.attempt,
-            "wait_id": self.wait_id,
-            "until_ms": self.until_ms,
-            "queues": [item.to_avro() for item in self.queues],
-            "mode": self.mode,
-            "needed": self.needed,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            turn=value["turn"],
-            index=value["index"],
-            call_id=value["call_id"],
-            attempt=value["attempt"],
-            wait_id=value["wait_id"],
-            until_ms=value["until_ms"],
-            queues=tuple(QueueRef.from_avro(item) for item in value["queues"]),
-            mode=value["mode"],
-            needed=value["needed"],
-        )
-
 
 class ChildRequested(Record, frozen=True, kw_only=True):
     """A child is due: it is started, or asked, as soon as this is in the log."""
@@ -269,31 +160,6 @@ class ChildRequested(Record, frozen=True, kw_only=True):
     """Its agent; empty for one that exists."""
     only_look: bool = False
     """The time to wait is over: how the child stands now is the answer."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "turn": self.turn,
-            "index": self.index,
-            "call_id": self.call_id,
-            "number": self.number,
-            "child_run_id": self.child_run_id,
-            "child_agent_id": self.child_agent_id,
-            "agent": self.agent,
-            "only_look": self.only_look,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            turn=value["turn"],
-            index=value["index"],
-            call_id=value["call_id"],
-            number=value["number"],
-            child_run_id=value["child_run_id"],
-            child_agent_id=value["child_agent_id"],
-            agent=value["agent"],
-            only_look=value["only_look"],
-        )
 
 
 class ChildReturned(Record, frozen=True, kw_only=True):
@@ -324,35 +190,6 @@ class ChildReturned(Record, frozen=True, kw_only=True):
     """Its last words, or why it has none."""
     text_blob: BlobRef | None = None
     """Instead of a long text."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "turn": self.turn,
-            "index": self.index,
-            "call_id": self.call_id,
-            "number": self.number,
-            "child_run_id": self.child_run_id,
-            "child_agent_id": self.child_agent_id,
-            "agent": self.agent,
-            "status": self.status,
-            "text": self.text,
-            "text_blob": None if self.text_blob is None else self.text_blob.to_avro(),
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            turn=value["turn"],
-            index=value["index"],
-            call_id=value["call_id"],
-            number=value["number"],
-            child_run_id=value["child_run_id"],
-            child_agent_id=value["child_agent_id"],
-            agent=value["agent"],
-            status=value["status"],
-            text=value["text"],
-            text_blob=None if value["text_blob"] is None else BlobRef.from_avro(value["text_blob"]),
-        )
 
 
 class ChildrenPlanned(Record, frozen=True, kw_only=True):
@@ -386,39 +223,6 @@ class ChildrenPlanned(Record, frozen=True, kw_only=True):
     is_looked_at: bool = False
     """Hooks look at the result of the call."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "turn": self.turn,
-            "index": self.index,
-            "call_id": self.call_id,
-            "attempt": self.attempt,
-            "op": self.op,
-            "spawns": [item.to_avro() for item in self.spawns],
-            "child_run_id": self.child_run_id,
-            "prompt": self.prompt,
-            "timeout_ms": self.timeout_ms,
-            "idle_ttl_s": self.idle_ttl_s,
-            "is_sealed": self.is_sealed,
-            "is_looked_at": self.is_looked_at,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            turn=value["turn"],
-            index=value["index"],
-            call_id=value["call_id"],
-            attempt=value["attempt"],
-            op=value["op"],
-            spawns=tuple(Spawn.from_avro(item) for item in value["spawns"]),
-            child_run_id=value["child_run_id"],
-            prompt=value["prompt"],
-            timeout_ms=value["timeout_ms"],
-            idle_ttl_s=value["idle_ttl_s"],
-            is_sealed=value["is_sealed"],
-            is_looked_at=value["is_looked_at"],
-        )
-
 
 class CommandRefused(Record, frozen=True, kw_only=True):
     """A command to a run under way was refused."""
@@ -430,24 +234,15 @@ class CommandRefused(Record, frozen=True, kw_only=True):
     message: str
     """What was wrong and what to do."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "code": self.code,
-            "message": self.message,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            code=value["code"],
-            message=value["message"],
-        )
-
 
 class CompactionFailed(Record, frozen=True, kw_only=True):
     """There is no summary; the conversation stays as it is."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.CompactionFailed"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "number", "attempt", "turn", "trigger", "kind", "message", "usage", "provider", "model", "cost_micros",
+        "currency", "duration_ms", "credential_source", "credential_scope",
+    )
 
     number: int
     """Place among the compactions of the run, from 1."""
@@ -478,48 +273,14 @@ class CompactionFailed(Record, frozen=True, kw_only=True):
     credential_scope: str = ''
     """Of which one: the id of the run the key came with; empty for the operator's."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "number": self.number,
-            "attempt": self.attempt,
-            "turn": self.turn,
-            "trigger": self.trigger,
-            "kind": self.kind,
-            "message": self.message,
-            "usage": self.usage.to_avro(),
-            "provider": self.provider,
-            "model": self.model,
-            "cost_micros": self.cost_micros,
-            "currency": self.currency,
-            "duration_ms": self.duration_ms,
-            "credential_source": self.credential_source,
-            "credential_scope": self.credential_scope,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            number=value["number"],
-            attempt=value["attempt"],
-            turn=value["turn"],
-            trigger=value["trigger"],
-            kind=value["kind"],
-            message=value["message"],
-            usage=Usage.from_avro(value["usage"]),
-            provider=value["provider"],
-            model=value["model"],
-            cost_micros=value["cost_micros"],
-            currency=value["currency"],
-            duration_ms=value["duration_ms"],
-            credential_source=value["credential_source"],
-            credential_scope=value["credential_scope"],
-        )
-
 
 class CompactionRequested(Record, frozen=True, kw_only=True):
     """The conversation is to be replaced by a summary and its last messages; the summary call is due."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.CompactionRequested"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "number", "attempt", "turn", "trigger", "keep_n", "keep_first", "before_tokens", "provider", "model",
+    )
 
     number: int
     """Place among the compactions of the run, from 1."""
@@ -540,38 +301,16 @@ class CompactionRequested(Record, frozen=True, kw_only=True):
     attempt: int = 1
     """1, and one more for every owner that was lost during the call."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "number": self.number,
-            "attempt": self.attempt,
-            "turn": self.turn,
-            "trigger": self.trigger,
-            "keep_n": self.keep_n,
-            "keep_first": self.keep_first,
-            "before_tokens": self.before_tokens,
-            "provider": self.provider,
-            "model": self.model,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            number=value["number"],
-            attempt=value["attempt"],
-            turn=value["turn"],
-            trigger=value["trigger"],
-            keep_n=value["keep_n"],
-            keep_first=value["keep_first"],
-            before_tokens=value["before_tokens"],
-            provider=value["provider"],
-            model=value["model"],
-        )
-
 
 class ContextCompacted(Record, frozen=True, kw_only=True):
     """The conversation is now the first user text with a summary, and its last messages."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.ContextCompacted"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "number", "attempt", "turn", "trigger", "summary", "before_tokens", "after_tokens", "keep_n", "keep_first",
+        "usage", "provider", "model", "cost_micros", "currency", "duration_ms", "credential_source", "credential_scope",
+        "memory_banked",
+    )
     CONTENT: ClassVar[Mapping[str, str]] = {"summary": "text"}
 
     number: int
@@ -611,51 +350,6 @@ class ContextCompacted(Record, frozen=True, kw_only=True):
     memory_banked: MemoryBanked | None = None
     """What of the dialogue that is left out went to memory; null: it was not asked for."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "number": self.number,
-            "attempt": self.attempt,
-            "turn": self.turn,
-            "trigger": self.trigger,
-            "summary": self.summary,
-            "before_tokens": self.before_tokens,
-            "after_tokens": self.after_tokens,
-            "keep_n": self.keep_n,
-            "keep_first": self.keep_first,
-            "usage": self.usage.to_avro(),
-            "provider": self.provider,
-            "model": self.model,
-            "cost_micros": self.cost_micros,
-            "currency": self.currency,
-            "duration_ms": self.duration_ms,
-            "credential_source": self.credential_source,
-            "credential_scope": self.credential_scope,
-            "memory_banked": None if self.memory_banked is None else self.memory_banked.to_avro(),
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            number=value["number"],
-            attempt=value["attempt"],
-            turn=value["turn"],
-            trigger=value["trigger"],
-            summary=value["summary"],
-            before_tokens=value["before_tokens"],
-            after_tokens=value["after_tokens"],
-            keep_n=value["keep_n"],
-            keep_first=value["keep_first"],
-            usage=Usage.from_avro(value["usage"]),
-            provider=value["provider"],
-            model=value["model"],
-            cost_micros=value["cost_micros"],
-            currency=value["currency"],
-            duration_ms=value["duration_ms"],
-            credential_source=value["credential_source"],
-            credential_scope=value["credential_scope"],
-            memory_banked=None if value["memory_banked"] is None else MemoryBanked.from_avro(value["memory_banked"]),
-        )
-
 
 class FallbackSuppressed(Record, frozen=True, kw_only=True):
     """A fallback that was possible was not taken."""
@@ -673,25 +367,6 @@ class FallbackSuppressed(Record, frozen=True, kw_only=True):
     model: str = ''
     """Model that was not gone to."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "turn": self.turn,
-            "attempt": self.attempt,
-            "code": self.code,
-            "provider": self.provider,
-            "model": self.model,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            turn=value["turn"],
-            attempt=value["attempt"],
-            code=value["code"],
-            provider=value["provider"],
-            model=value["model"],
-        )
-
 
 class HookActed(Record, frozen=True, kw_only=True):
     """A hook changed a tool call, or could not be asked about it. Decided together with the result of the call,
@@ -699,6 +374,9 @@ class HookActed(Record, frozen=True, kw_only=True):
     """
 
     SCHEMA: ClassVar[str] = "loom.run.events.HookActed"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "turn", "index", "call_id", "attempt", "act",
+    )
 
     turn: int
     """Model turn that asked."""
@@ -710,25 +388,6 @@ class HookActed(Record, frozen=True, kw_only=True):
     """Which hook, and what it did."""
     attempt: int = 1
     """Attempt it was asked about."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "turn": self.turn,
-            "index": self.index,
-            "call_id": self.call_id,
-            "attempt": self.attempt,
-            "act": self.act.to_avro(),
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            turn=value["turn"],
-            index=value["index"],
-            call_id=value["call_id"],
-            attempt=value["attempt"],
-            act=HookAct.from_avro(value["act"]),
-        )
 
 
 class InputReceived(Record, frozen=True, kw_only=True):
@@ -745,23 +404,6 @@ class InputReceived(Record, frozen=True, kw_only=True):
     """Command id of the PostInput, so that the same text sent again is recognised by any owner of the run."""
     text_blob: BlobRef | None = None
     """Where a long text lies; text is empty then."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "text": self.text,
-            "source": self.source,
-            "input_id": self.input_id,
-            "text_blob": None if self.text_blob is None else self.text_blob.to_avro(),
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            text=value["text"],
-            source=value["source"],
-            input_id=value["input_id"],
-            text_blob=None if value["text_blob"] is None else BlobRef.from_avro(value["text_blob"]),
-        )
 
 
 class InterruptionClosed(Record, frozen=True, kw_only=True):
@@ -789,38 +431,15 @@ class InterruptionClosed(Record, frozen=True, kw_only=True):
     resolution_id: str = ''
     """Command id of the ResolveInterruption, so that the same answer sent again is recognised."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "turn": self.turn,
-            "index": self.index,
-            "call_id": self.call_id,
-            "interrupt_id": self.interrupt_id,
-            "status": self.status,
-            "answer": self.answer,
-            "resolved_by": self.resolved_by,
-            "by": self.by,
-            "resolution_id": self.resolution_id,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            turn=value["turn"],
-            index=value["index"],
-            call_id=value["call_id"],
-            interrupt_id=value["interrupt_id"],
-            status=value["status"],
-            answer=value["answer"],
-            resolved_by=value["resolved_by"],
-            by=value["by"],
-            resolution_id=value["resolution_id"],
-        )
-
 
 class InterruptionOpened(Record, frozen=True, kw_only=True):
     """A call asks a person, and waits until it is answered or its time is over."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.InterruptionOpened"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "turn", "index", "call_id", "interrupt_id", "kind", "question", "options", "context", "priority",
+        "expires_at_ms", "attempt", "call_state", "is_held",
+    )
     CONTENT: ClassVar[Mapping[str, str]] = {
         "question": "text",
         "options": "text",
@@ -855,41 +474,6 @@ class InterruptionOpened(Record, frozen=True, kw_only=True):
     is_held: bool = False
     """Of a call whose tool asks: the process that made it holds it open, and it is lost with the process."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "turn": self.turn,
-            "index": self.index,
-            "call_id": self.call_id,
-            "interrupt_id": self.interrupt_id,
-            "kind": self.kind,
-            "question": self.question,
-            "options": self.options,
-            "context": self.context,
-            "priority": self.priority,
-            "expires_at_ms": self.expires_at_ms,
-            "attempt": self.attempt,
-            "call_state": self.call_state,
-            "is_held": self.is_held,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            turn=value["turn"],
-            index=value["index"],
-            call_id=value["call_id"],
-            interrupt_id=value["interrupt_id"],
-            kind=value["kind"],
-            question=value["question"],
-            options=tuple(value["options"]),
-            context=value["context"],
-            priority=value["priority"],
-            expires_at_ms=value["expires_at_ms"],
-            attempt=value["attempt"],
-            call_state=value["call_state"],
-            is_held=value["is_held"],
-        )
-
 
 class LimitReached(Record, frozen=True, kw_only=True):
     """A limit on spending was reached; told at most once for each scope and severity."""
@@ -899,22 +483,15 @@ class LimitReached(Record, frozen=True, kw_only=True):
     notice: LimitNotice
     """Which, and how far."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "notice": self.notice.to_avro(),
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            notice=LimitNotice.from_avro(value["notice"]),
-        )
-
 
 class ModelCallFailed(Record, frozen=True, kw_only=True):
     """A model call ended without an answer."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.ModelCallFailed"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "turn", "attempt", "kind", "message", "retry_after_ms", "provider", "model", "duration_ms", "failure_class",
+        "takes_iteration",
+    )
 
     turn: int
     """Model turn."""
@@ -937,35 +514,6 @@ class ModelCallFailed(Record, frozen=True, kw_only=True):
     takes_iteration: bool = False
     """What follows uses up an iteration of the run: a retry of its own, or a fallback."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "turn": self.turn,
-            "attempt": self.attempt,
-            "kind": self.kind,
-            "message": self.message,
-            "retry_after_ms": self.retry_after_ms,
-            "provider": self.provider,
-            "model": self.model,
-            "duration_ms": self.duration_ms,
-            "failure_class": self.failure_class,
-            "takes_iteration": self.takes_iteration,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            turn=value["turn"],
-            attempt=value["attempt"],
-            kind=value["kind"],
-            message=value["message"],
-            retry_after_ms=value["retry_after_ms"],
-            provider=value["provider"],
-            model=value["model"],
-            duration_ms=value["duration_ms"],
-            failure_class=value["failure_class"],
-            takes_iteration=value["takes_iteration"],
-        )
-
 
 class ModelCallRequested(Record, frozen=True, kw_only=True):
     """Intent: this model call is due."""
@@ -985,32 +533,16 @@ class ModelCallRequested(Record, frozen=True, kw_only=True):
     retry: int = 0
     """How many calls of this turn to this model have failed before; 0 for the first one, and in older records."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "turn": self.turn,
-            "attempt": self.attempt,
-            "provider": self.provider,
-            "model": self.model,
-            "not_before_ms": self.not_before_ms,
-            "retry": self.retry,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            turn=value["turn"],
-            attempt=value["attempt"],
-            provider=value["provider"],
-            model=value["model"],
-            not_before_ms=value["not_before_ms"],
-            retry=value["retry"],
-        )
-
 
 class ModelReplied(Record, frozen=True, kw_only=True):
     """A whole model turn."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.ModelReplied"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "turn", "attempt", "text", "text_blob", "reasoning", "reasoning_signature", "tool_calls", "stop_reason",
+        "usage", "provider", "model", "max_context_tokens", "cost_micros", "currency", "duration_ms", "traceparent",
+        "credential_source", "credential_scope", "tool_lists",
+    )
     CONTENT: ClassVar[Mapping[str, str]] = {"text": "text", "reasoning": "text", "reasoning_signature": "text"}
 
     turn: int
@@ -1052,58 +584,15 @@ class ModelReplied(Record, frozen=True, kw_only=True):
     tool_lists: tuple[ToolListPin, ...] = ()
     """Lists of MCP servers whose tools the model was shown; empty: those of the turn before, or none."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "turn": self.turn,
-            "attempt": self.attempt,
-            "text": self.text,
-            "text_blob": None if self.text_blob is None else self.text_blob.to_avro(),
-            "reasoning": self.reasoning,
-            "reasoning_signature": self.reasoning_signature,
-            "tool_calls": [item.to_avro() for item in self.tool_calls],
-            "stop_reason": self.stop_reason,
-            "usage": self.usage.to_avro(),
-            "provider": self.provider,
-            "model": self.model,
-            "max_context_tokens": self.max_context_tokens,
-            "cost_micros": self.cost_micros,
-            "currency": self.currency,
-            "duration_ms": self.duration_ms,
-            "traceparent": self.traceparent,
-            "credential_source": self.credential_source,
-            "credential_scope": self.credential_scope,
-            "tool_lists": [item.to_avro() for item in self.tool_lists],
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            turn=value["turn"],
-            attempt=value["attempt"],
-            text=value["text"],
-            text_blob=None if value["text_blob"] is None else BlobRef.from_avro(value["text_blob"]),
-            reasoning=value["reasoning"],
-            reasoning_signature=value["reasoning_signature"],
-            tool_calls=tuple(ToolCall.from_avro(item) for item in value["tool_calls"]),
-            stop_reason=value["stop_reason"],
-            usage=Usage.from_avro(value["usage"]),
-            provider=value["provider"],
-            model=value["model"],
-            max_context_tokens=value["max_context_tokens"],
-            cost_micros=value["cost_micros"],
-            currency=value["currency"],
-            duration_ms=value["duration_ms"],
-            traceparent=value["traceparent"],
-            credential_source=value["credential_source"],
-            credential_scope=value["credential_scope"],
-            tool_lists=tuple(ToolListPin.from_avro(item) for item in value["tool_lists"]),
-        )
-
 
 class ModelSwitched(Record, frozen=True, kw_only=True):
     """The run goes to another model, and its conversation is made fit for it."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.ModelSwitched"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "turn", "attempt", "failed_provider", "failed_model", "provider", "model", "effort", "number", "user_tier",
+        "reason", "cause", "cache_lost", "reasoning_cleared", "downgraded_from",
+    )
 
     turn: int
     """Model turn."""
@@ -1134,43 +623,6 @@ class ModelSwitched(Record, frozen=True, kw_only=True):
     downgraded_from: str = ''
     """The model that was wanted there and needs reasoning which the conversation lacks; empty = none."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "turn": self.turn,
-            "attempt": self.attempt,
-            "failed_provider": self.failed_provider,
-            "failed_model": self.failed_model,
-            "provider": self.provider,
-            "model": self.model,
-            "effort": self.effort,
-            "number": self.number,
-            "user_tier": self.user_tier,
-            "reason": self.reason,
-            "cause": self.cause,
-            "cache_lost": self.cache_lost,
-            "reasoning_cleared": self.reasoning_cleared,
-            "downgraded_from": self.downgraded_from,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            turn=value["turn"],
-            attempt=value["attempt"],
-            failed_provider=value["failed_provider"],
-            failed_model=value["failed_model"],
-            provider=value["provider"],
-            model=value["model"],
-            effort=value["effort"],
-            number=value["number"],
-            user_tier=value["user_tier"],
-            reason=value["reason"],
-            cause=value["cause"],
-            cache_lost=value["cache_lost"],
-            reasoning_cleared=value["reasoning_cleared"],
-            downgraded_from=value["downgraded_from"],
-        )
-
 
 class OutputRejected(Record, frozen=True, kw_only=True):
     """A final answer did not meet the output schema of the run."""
@@ -1186,23 +638,6 @@ class OutputRejected(Record, frozen=True, kw_only=True):
     """Where the first problem is, as a JSON path that begins with $."""
     problem: str = ''
     """What the model is told about it."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "turn": self.turn,
-            "number": self.number,
-            "path": self.path,
-            "problem": self.problem,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            turn=value["turn"],
-            number=value["number"],
-            path=value["path"],
-            problem=value["problem"],
-        )
 
 
 class PersonNotified(Record, frozen=True, kw_only=True):
@@ -1226,29 +661,6 @@ class PersonNotified(Record, frozen=True, kw_only=True):
     priority: str = 'normal'
     """low, normal or high."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "turn": self.turn,
-            "index": self.index,
-            "call_id": self.call_id,
-            "interrupt_id": self.interrupt_id,
-            "message": self.message,
-            "context": self.context,
-            "priority": self.priority,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            turn=value["turn"],
-            index=value["index"],
-            call_id=value["call_id"],
-            interrupt_id=value["interrupt_id"],
-            message=value["message"],
-            context=value["context"],
-            priority=value["priority"],
-        )
-
 
 class ResidentLeft(Record, frozen=True, kw_only=True):
     """A resident child is over, and no call waited for it."""
@@ -1260,24 +672,14 @@ class ResidentLeft(Record, frozen=True, kw_only=True):
     status: str = 'closed'
     """completed, failed, cancelled or closed."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "child_run_id": self.child_run_id,
-            "status": self.status,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            child_run_id=value["child_run_id"],
-            status=value["status"],
-        )
-
 
 class RunCancelled(Record, frozen=True, kw_only=True):
     """The run was ended from outside."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.RunCancelled"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "reason", "iterations", "usage", "cost_micros", "currency", "cascaded",
+    )
 
     usage: Usage
     """Sum over the turns."""
@@ -1292,32 +694,14 @@ class RunCancelled(Record, frozen=True, kw_only=True):
     cascaded: tuple[str, ...] = ()
     """Handles of the descendants that were live, and end with it."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "reason": self.reason,
-            "iterations": self.iterations,
-            "usage": self.usage.to_avro(),
-            "cost_micros": self.cost_micros,
-            "currency": self.currency,
-            "cascaded": self.cascaded,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            reason=value["reason"],
-            iterations=value["iterations"],
-            usage=Usage.from_avro(value["usage"]),
-            cost_micros=value["cost_micros"],
-            currency=value["currency"],
-            cascaded=tuple(value["cascaded"]),
-        )
-
 
 class RunCompleted(Record, frozen=True, kw_only=True):
     """The run ended by itself."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.RunCompleted"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "stop_reason", "iterations", "usage", "cost_micros", "currency", "result",
+    )
     CONTENT: ClassVar[Mapping[str, str]] = {"result": "text"}
 
     stop_reason: str
@@ -1333,32 +717,14 @@ class RunCompleted(Record, frozen=True, kw_only=True):
     result: str = ''
     """The record that the run answered with, as JSON text; empty for a run without an output schema."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "stop_reason": self.stop_reason,
-            "iterations": self.iterations,
-            "usage": self.usage.to_avro(),
-            "cost_micros": self.cost_micros,
-            "currency": self.currency,
-            "result": self.result,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            stop_reason=value["stop_reason"],
-            iterations=value["iterations"],
-            usage=Usage.from_avro(value["usage"]),
-            cost_micros=value["cost_micros"],
-            currency=value["currency"],
-            result=value["result"],
-        )
-
 
 class RunFailed(Record, frozen=True, kw_only=True):
     """The run ended with an error."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.RunFailed"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "code", "error", "iterations", "usage", "cost_micros", "currency",
+    )
 
     code: str
     """Reason code."""
@@ -1373,27 +739,6 @@ class RunFailed(Record, frozen=True, kw_only=True):
     currency: str = ''
     """Currency of the cost."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "code": self.code,
-            "error": self.error,
-            "iterations": self.iterations,
-            "usage": self.usage.to_avro(),
-            "cost_micros": self.cost_micros,
-            "currency": self.currency,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            code=value["code"],
-            error=value["error"],
-            iterations=value["iterations"],
-            usage=Usage.from_avro(value["usage"]),
-            cost_micros=value["cost_micros"],
-            currency=value["currency"],
-        )
-
 
 class RunParked(Record, frozen=True, kw_only=True):
     """An interactive run waits for input."""
@@ -1402,17 +747,6 @@ class RunParked(Record, frozen=True, kw_only=True):
 
     since_turn: int
     """Turns done so far."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "since_turn": self.since_turn,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            since_turn=value["since_turn"],
-        )
 
 
 class RunPauseRequested(Record, frozen=True, kw_only=True):
@@ -1427,21 +761,6 @@ class RunPauseRequested(Record, frozen=True, kw_only=True):
     by: str = ''
     """Who asked."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "scope": self.scope,
-            "reason": self.reason,
-            "by": self.by,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            scope=value["scope"],
-            reason=value["reason"],
-            by=value["by"],
-        )
-
 
 class RunPaused(Record, frozen=True, kw_only=True):
     """The run stands still: the model call that was due next is not made."""
@@ -1454,21 +773,6 @@ class RunPaused(Record, frozen=True, kw_only=True):
     """Why, of the pause that came first."""
     not_before_ms: int = 0
     """A retry that is held back is not due before then (UTC milliseconds); 0 = at once."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "turn": self.turn,
-            "reason": self.reason,
-            "not_before_ms": self.not_before_ms,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            turn=value["turn"],
-            reason=value["reason"],
-            not_before_ms=value["not_before_ms"],
-        )
 
 
 class RunQuarantined(Record, frozen=True, kw_only=True):
@@ -1487,28 +791,14 @@ class RunQuarantined(Record, frozen=True, kw_only=True):
     by: str = ''
     """The operator who ordered it, or whose release failed; empty when the runtime found it out."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "error": self.error,
-            "record_offset": self.record_offset,
-            "record_topic": self.record_topic,
-            "by": self.by,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            error=value["error"],
-            record_offset=value["record_offset"],
-            record_topic=value["record_topic"],
-            by=value["by"],
-        )
-
 
 class RunRefused(Record, frozen=True, kw_only=True):
     """The run was not accepted; nothing else of it will follow."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.RunRefused"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "session_id", "agent_id", "agent", "code", "message", "limit", "about", "cap", "trigger",
+    )
 
     code: str
     """Reason code, for example unknown_agent, session_busy, agent_id_in_use."""
@@ -1529,33 +819,6 @@ class RunRefused(Record, frozen=True, kw_only=True):
     trigger: str = ''
     """Full id of the aggregate that is told, as in RunOptions."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "session_id": self.session_id,
-            "agent_id": self.agent_id,
-            "agent": self.agent,
-            "code": self.code,
-            "message": self.message,
-            "limit": None if self.limit is None else self.limit.to_avro(),
-            "about": self.about,
-            "cap": self.cap,
-            "trigger": self.trigger,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            session_id=value["session_id"],
-            agent_id=value["agent_id"],
-            agent=value["agent"],
-            code=value["code"],
-            message=value["message"],
-            limit=None if value["limit"] is None else LimitNotice.from_avro(value["limit"]),
-            about=value["about"],
-            cap=value["cap"],
-            trigger=value["trigger"],
-        )
-
 
 class RunReleased(Record, frozen=True, kw_only=True):
     """The run is quarantined no longer: it was folded again from the log and goes on."""
@@ -1567,19 +830,6 @@ class RunReleased(Record, frozen=True, kw_only=True):
     reason: str = ''
     """Why, as the one who asked said it."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "by": self.by,
-            "reason": self.reason,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            by=value["by"],
-            reason=value["reason"],
-        )
-
 
 class RunRestored(Record, frozen=True, kw_only=True):
     """A run that was under way elsewhere has been told to its end and goes on here; what was open there is lost."""
@@ -1590,17 +840,6 @@ class RunRestored(Record, frozen=True, kw_only=True):
     """How many of its events were told, as RunStarted.imported_from says. Another number: it went on somewhere
     before.
     """
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "events": self.events,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            events=value["events"],
-        )
 
 
 class RunResumed(Record, frozen=True, kw_only=True):
@@ -1615,26 +854,16 @@ class RunResumed(Record, frozen=True, kw_only=True):
     remaining: int = 0
     """Pauses that still hold the run; it goes on at 0."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "scope": self.scope,
-            "by": self.by,
-            "remaining": self.remaining,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            scope=value["scope"],
-            by=value["by"],
-            remaining=value["remaining"],
-        )
-
 
 class RunStarted(Record, frozen=True, kw_only=True):
     """The run was accepted and pinned to a definition."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.RunStarted"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "session_id", "agent_id", "subject", "user_id", "options", "definition", "segments", "parent_agent_id",
+        "idempotency_key", "request_sha256", "continues", "forked_from", "imported_from", "traceparent", "parent",
+        "seed", "context_tokens", "max_context_tokens", "skill_pins", "memory_context",
+    )
 
     session_id: str
     """Session the run belongs to."""
@@ -1677,60 +906,14 @@ class RunStarted(Record, frozen=True, kw_only=True):
     memory_context: MemoryContext | None = None
     """Memory in its system prompt; null when there is none."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "session_id": self.session_id,
-            "agent_id": self.agent_id,
-            "subject": self.subject,
-            "user_id": self.user_id,
-            "options": self.options.to_avro(),
-            "definition": self.definition.to_avro(),
-            "segments": [item.to_avro() for item in self.segments],
-            "parent_agent_id": self.parent_agent_id,
-            "idempotency_key": self.idempotency_key,
-            "request_sha256": self.request_sha256,
-            "continues": None if self.continues is None else self.continues.to_avro(),
-            "forked_from": None if self.forked_from is None else self.forked_from.to_avro(),
-            "imported_from": None if self.imported_from is None else self.imported_from.to_avro(),
-            "traceparent": self.traceparent,
-            "parent": None if self.parent is None else self.parent.to_avro(),
-            "seed": self.seed,
-            "context_tokens": self.context_tokens,
-            "max_context_tokens": self.max_context_tokens,
-            "skill_pins": [item.to_avro() for item in self.skill_pins],
-            "memory_context": None if self.memory_context is None else self.memory_context.to_avro(),
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            session_id=value["session_id"],
-            agent_id=value["agent_id"],
-            subject=value["subject"],
-            user_id=value["user_id"],
-            options=RunOptions.from_avro(value["options"]),
-            definition=AgentDefinition.from_avro(value["definition"]),
-            segments=tuple(Segment.from_avro(item) for item in value["segments"]),
-            parent_agent_id=value["parent_agent_id"],
-            idempotency_key=value["idempotency_key"],
-            request_sha256=value["request_sha256"],
-            continues=None if value["continues"] is None else RunPosition.from_avro(value["continues"]),
-            forked_from=None if value["forked_from"] is None else ForkPoint.from_avro(value["forked_from"]),
-            imported_from=None if value["imported_from"] is None else ImportOrigin.from_avro(value["imported_from"]),
-            traceparent=value["traceparent"],
-            parent=None if value["parent"] is None else ParentCall.from_avro(value["parent"]),
-            seed=value["seed"],
-            context_tokens=value["context_tokens"],
-            max_context_tokens=value["max_context_tokens"],
-            skill_pins=tuple(SkillPin.from_avro(item) for item in value["skill_pins"]),
-            memory_context=None if value["memory_context"] is None else MemoryContext.from_avro(value["memory_context"]),
-        )
-
 
 class ToolCallRequested(Record, frozen=True, kw_only=True):
     """Intent: this tool call is due; name and input are in the ModelReplied of the turn."""
 
     SCHEMA: ClassVar[str] = "loom.run.events.ToolCallRequested"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "turn", "index", "call_id", "attempt", "effect_class", "reconcilable",
+    )
 
     turn: int
     """Model turn that asked."""
@@ -1744,27 +927,6 @@ class ToolCallRequested(Record, frozen=True, kw_only=True):
     """Attempt, from 1."""
     reconcilable: bool = False
     """The tool can be asked whether a call that was lost has happened."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "turn": self.turn,
-            "index": self.index,
-            "call_id": self.call_id,
-            "attempt": self.attempt,
-            "effect_class": self.effect_class,
-            "reconcilable": self.reconcilable,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            turn=value["turn"],
-            index=value["index"],
-            call_id=value["call_id"],
-            attempt=value["attempt"],
-            effect_class=value["effect_class"],
-            reconcilable=value["reconcilable"],
-        )
 
 
 class ToolOutcomeAsked(Record, frozen=True, kw_only=True):
@@ -1782,25 +944,6 @@ class ToolOutcomeAsked(Record, frozen=True, kw_only=True):
     """Attempt whose outcome is not known."""
     reason: str = ''
     """What is known of it."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "turn": self.turn,
-            "index": self.index,
-            "call_id": self.call_id,
-            "attempt": self.attempt,
-            "reason": self.reason,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            turn=value["turn"],
-            index=value["index"],
-            call_id=value["call_id"],
-            attempt=value["attempt"],
-            reason=value["reason"],
-        )
 
 
 class ToolReconcileRequested(Record, frozen=True, kw_only=True):
@@ -1822,29 +965,6 @@ class ToolReconcileRequested(Record, frozen=True, kw_only=True):
     """Earliest time to ask, UTC milliseconds; 0 = now."""
     reason: str = ''
     """Why it is asked: the call was lost, or what went wrong with the last question."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "turn": self.turn,
-            "index": self.index,
-            "call_id": self.call_id,
-            "attempt": self.attempt,
-            "ask": self.ask,
-            "not_before_ms": self.not_before_ms,
-            "reason": self.reason,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            turn=value["turn"],
-            index=value["index"],
-            call_id=value["call_id"],
-            attempt=value["attempt"],
-            ask=value["ask"],
-            not_before_ms=value["not_before_ms"],
-            reason=value["reason"],
-        )
 
 
 class ToolReturned(Record, frozen=True, kw_only=True):
@@ -1880,39 +1000,6 @@ class ToolReturned(Record, frozen=True, kw_only=True):
     whole_blob: BlobRef | None = None
     """The whole result, when the model sees a part of it because it would take too much of its window."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "turn": self.turn,
-            "index": self.index,
-            "call_id": self.call_id,
-            "attempt": self.attempt,
-            "text": self.text,
-            "text_blob": None if self.text_blob is None else self.text_blob.to_avro(),
-            "is_error": self.is_error,
-            "outcome": self.outcome,
-            "duration_ms": self.duration_ms,
-            "settled_by": self.settled_by,
-            "details": None if self.details is None else self.details.to_avro(),
-            "whole_blob": None if self.whole_blob is None else self.whole_blob.to_avro(),
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            turn=value["turn"],
-            index=value["index"],
-            call_id=value["call_id"],
-            attempt=value["attempt"],
-            text=value["text"],
-            text_blob=None if value["text_blob"] is None else BlobRef.from_avro(value["text_blob"]),
-            is_error=value["is_error"],
-            outcome=value["outcome"],
-            duration_ms=value["duration_ms"],
-            settled_by=value["settled_by"],
-            details=None if value["details"] is None else ResultDetails.from_avro(value["details"]),
-            whole_blob=None if value["whole_blob"] is None else BlobRef.from_avro(value["whole_blob"]),
-        )
-
 
 class TreeCounted(Record, frozen=True, kw_only=True):
     """A run below this root was allowed calls that rules count over the tree, asks for them, or has spent; in the
@@ -1927,21 +1014,6 @@ class TreeCounted(Record, frozen=True, kw_only=True):
     """What is added to totals; negative where an approval has ended."""
     spent_micros: int = 0
     """What its models have cost since it was counted last, where a rule reads that; millionths of the currency."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "run_id": self.run_id,
-            "changes": [item.to_avro() for item in self.changes],
-            "spent_micros": self.spent_micros,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            run_id=value["run_id"],
-            changes=tuple(TreeTotal.from_avro(item) for item in value["changes"]),
-            spent_micros=value["spent_micros"],
-        )
 
 
 class TurnCancelled(Record, frozen=True, kw_only=True):
@@ -1969,31 +1041,6 @@ class TurnCancelled(Record, frozen=True, kw_only=True):
     model: str = ''
     """Which model was asked."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "turn": self.turn,
-            "reason": self.reason,
-            "by": self.by,
-            "attempt": self.attempt,
-            "text": self.text,
-            "text_blob": None if self.text_blob is None else self.text_blob.to_avro(),
-            "provider": self.provider,
-            "model": self.model,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            turn=value["turn"],
-            reason=value["reason"],
-            by=value["by"],
-            attempt=value["attempt"],
-            text=value["text"],
-            text_blob=None if value["text_blob"] is None else BlobRef.from_avro(value["text_blob"]),
-            provider=value["provider"],
-            model=value["model"],
-        )
-
 
 class WaitReported(Record, frozen=True, kw_only=True):
     """A queue that a call awaits has messages."""
@@ -2010,25 +1057,6 @@ class WaitReported(Record, frozen=True, kw_only=True):
     """Which of the queues of CallWaiting."""
     count: int
     """Messages that are there."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "turn": self.turn,
-            "index": self.index,
-            "wait_id": self.wait_id,
-            "queue": self.queue,
-            "count": self.count,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            turn=value["turn"],
-            index=value["index"],
-            wait_id=value["wait_id"],
-            queue=value["queue"],
-            count=value["count"],
-        )
 
 
 RECORDS = (

@@ -2,8 +2,7 @@
 
 # Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 from loomlog.schemas.generated.values import ScheduledRun, ScheduleSpec
 from loomlog.schemas.records import Record
@@ -13,6 +12,10 @@ class FireSettled(Record, frozen=True, kw_only=True):
     """A fire of a schedule is over."""
 
     SCHEMA: ClassVar[str] = "loom.schedule.events.FireSettled"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "number", "instant_ms", "run_id", "fired_ms", "is_manual", "late_ms", "status", "error", "counts", "queued",
+        "next_ms",
+    )
 
     number: int
     """Number of the fire."""
@@ -37,42 +40,14 @@ class FireSettled(Record, frozen=True, kw_only=True):
     next_ms: int = 0
     """The next instant, UTC milliseconds; 0: none."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "number": self.number,
-            "instant_ms": self.instant_ms,
-            "run_id": self.run_id,
-            "fired_ms": self.fired_ms,
-            "is_manual": self.is_manual,
-            "late_ms": self.late_ms,
-            "status": self.status,
-            "error": self.error,
-            "counts": self.counts,
-            "queued": self.queued,
-            "next_ms": self.next_ms,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            number=value["number"],
-            instant_ms=value["instant_ms"],
-            run_id=value["run_id"],
-            fired_ms=value["fired_ms"],
-            is_manual=value["is_manual"],
-            late_ms=value["late_ms"],
-            status=value["status"],
-            error=value["error"],
-            counts=value["counts"],
-            queued=tuple(value["queued"]),
-            next_ms=value["next_ms"],
-        )
-
 
 class InstantsSkipped(Record, frozen=True, kw_only=True):
     """Instants of a schedule passed without a fire."""
 
     SCHEMA: ClassVar[str] = "loom.schedule.events.InstantsSkipped"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "first_ms", "last_ms", "count", "is_at_least", "reason", "queued", "next_ms",
+    )
 
     first_ms: int
     """The first of the instants, UTC milliseconds."""
@@ -89,34 +64,14 @@ class InstantsSkipped(Record, frozen=True, kw_only=True):
     next_ms: int = 0
     """The next instant, UTC milliseconds; 0: none."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "first_ms": self.first_ms,
-            "last_ms": self.last_ms,
-            "count": self.count,
-            "is_at_least": self.is_at_least,
-            "reason": self.reason,
-            "queued": self.queued,
-            "next_ms": self.next_ms,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            first_ms=value["first_ms"],
-            last_ms=value["last_ms"],
-            count=value["count"],
-            is_at_least=value["is_at_least"],
-            reason=value["reason"],
-            queued=tuple(value["queued"]),
-            next_ms=value["next_ms"],
-        )
-
 
 class ScheduleArmed(Record, frozen=True, kw_only=True):
     """A schedule fires as a version of its definition says."""
 
     SCHEMA: ClassVar[str] = "loom.schedule.events.ScheduleArmed"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "def_id", "revision", "spec", "run", "armed_ms", "next_ms",
+    )
 
     def_id: str
     """The version."""
@@ -131,32 +86,14 @@ class ScheduleArmed(Record, frozen=True, kw_only=True):
     next_ms: int = 0
     """The next instant, UTC milliseconds; 0: none."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "def_id": self.def_id,
-            "revision": self.revision,
-            "spec": self.spec.to_avro(),
-            "run": self.run.to_avro(),
-            "armed_ms": self.armed_ms,
-            "next_ms": self.next_ms,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            def_id=value["def_id"],
-            revision=value["revision"],
-            spec=ScheduleSpec.from_avro(value["spec"]),
-            run=ScheduledRun.from_avro(value["run"]),
-            armed_ms=value["armed_ms"],
-            next_ms=value["next_ms"],
-        )
-
 
 class ScheduleDisarmed(Record, frozen=True, kw_only=True):
     """A schedule fires no more."""
 
     SCHEMA: ClassVar[str] = "loom.schedule.events.ScheduleDisarmed"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "def_id", "revision", "reason",
+    )
 
     def_id: str
     """The version that was armed."""
@@ -165,26 +102,15 @@ class ScheduleDisarmed(Record, frozen=True, kw_only=True):
     revision: int = 0
     """Number of events of its definition."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "def_id": self.def_id,
-            "revision": self.revision,
-            "reason": self.reason,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            def_id=value["def_id"],
-            revision=value["revision"],
-            reason=value["reason"],
-        )
-
 
 class ScheduleFired(Record, frozen=True, kw_only=True):
     """A schedule starts a run."""
 
     SCHEMA: ClassVar[str] = "loom.schedule.events.ScheduleFired"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "def_id", "number", "instant_ms", "run_id", "attempt", "is_manual", "late_ms", "cancels", "queued", "next_ms",
+        "run",
+    )
 
     def_id: str
     """The version."""
@@ -209,37 +135,6 @@ class ScheduleFired(Record, frozen=True, kw_only=True):
     next_ms: int = 0
     """The next instant, UTC milliseconds; 0: none."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "def_id": self.def_id,
-            "number": self.number,
-            "instant_ms": self.instant_ms,
-            "run_id": self.run_id,
-            "attempt": self.attempt,
-            "is_manual": self.is_manual,
-            "late_ms": self.late_ms,
-            "cancels": self.cancels,
-            "queued": self.queued,
-            "next_ms": self.next_ms,
-            "run": self.run.to_avro(),
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            def_id=value["def_id"],
-            number=value["number"],
-            instant_ms=value["instant_ms"],
-            run_id=value["run_id"],
-            attempt=value["attempt"],
-            is_manual=value["is_manual"],
-            late_ms=value["late_ms"],
-            cancels=tuple(value["cancels"]),
-            queued=tuple(value["queued"]),
-            next_ms=value["next_ms"],
-            run=ScheduledRun.from_avro(value["run"]),
-        )
-
 
 class SchedulePaused(Record, frozen=True, kw_only=True):
     """Instants of a schedule pass without a fire."""
@@ -249,17 +144,6 @@ class SchedulePaused(Record, frozen=True, kw_only=True):
     until_ms: int
     """When it goes on by itself, UTC milliseconds."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "until_ms": self.until_ms,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            until_ms=value["until_ms"],
-        )
-
 
 class ScheduleResumed(Record, frozen=True, kw_only=True):
     """A schedule fires again."""
@@ -268,17 +152,6 @@ class ScheduleResumed(Record, frozen=True, kw_only=True):
 
     next_ms: int = 0
     """The next instant, UTC milliseconds; 0: none."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "next_ms": self.next_ms,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            next_ms=value["next_ms"],
-        )
 
 
 RECORDS = (

@@ -2,8 +2,7 @@
 
 # Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 from loomlog.schemas.records import Record
 
@@ -21,21 +20,6 @@ class Claim(Record, frozen=True, kw_only=True):
     """host:port/incarnation of a socket that breaks when the process dies and greets with its incarnation; empty:
     there is none.
     """
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "owner": self.owner,
-            "reason": self.reason,
-            "lifeline": self.lifeline,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            owner=value["owner"],
-            reason=value["reason"],
-            lifeline=value["lifeline"],
-        )
 
 
 RECORDS = (

@@ -3,7 +3,7 @@
 # Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 from msgspec import field
 
@@ -23,23 +23,6 @@ class AgentTally(Record, frozen=True, kw_only=True):
     """Runs."""
     failed: int
     """Of these failed."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "tenant": self.tenant,
-            "agent": self.agent,
-            "runs": self.runs,
-            "failed": self.failed,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            tenant=value["tenant"],
-            agent=value["agent"],
-            runs=value["runs"],
-            failed=value["failed"],
-        )
 
 
 class AuditCheckpoint(Record, frozen=True, kw_only=True):
@@ -82,45 +65,6 @@ class AuditCheckpoint(Record, frozen=True, kw_only=True):
     signature: bytes
     """Ed25519 over everything before it as stored, frame included. Always the last field."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "topic": self.topic,
-            "partition": self.partition,
-            "first_offset": self.first_offset,
-            "next_offset": self.next_offset,
-            "records": self.records,
-            "start_chain": self.start_chain,
-            "chain": self.chain,
-            "fingerprints": self.fingerprints,
-            "start_term": self.start_term,
-            "term": self.term,
-            "prev": self.prev,
-            "previous_key_id": self.previous_key_id,
-            "at_ms": self.at_ms,
-            "key_id": self.key_id,
-            "signature": self.signature,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            topic=value["topic"],
-            partition=value["partition"],
-            first_offset=value["first_offset"],
-            next_offset=value["next_offset"],
-            records=value["records"],
-            start_chain=value["start_chain"],
-            chain=value["chain"],
-            fingerprints=value["fingerprints"],
-            start_term=value["start_term"],
-            term=value["term"],
-            prev=value["prev"],
-            previous_key_id=value["previous_key_id"],
-            at_ms=value["at_ms"],
-            key_id=value["key_id"],
-            signature=value["signature"],
-        )
-
 
 class ClientHostAlive(Record, frozen=True, kw_only=True):
     """A process holds connections of clients and is alive. Its registrations count only as long as it says so."""
@@ -131,19 +75,6 @@ class ClientHostAlive(Record, frozen=True, kw_only=True):
     """The process."""
     at_ms: int
     """UTC milliseconds."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "host": self.host,
-            "at_ms": self.at_ms,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            host=value["host"],
-            at_ms=value["at_ms"],
-        )
 
 
 class ClientLeft(Record, frozen=True, kw_only=True):
@@ -158,21 +89,6 @@ class ClientLeft(Record, frozen=True, kw_only=True):
     at_ms: int
     """UTC milliseconds."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "connection_id": self.connection_id,
-            "host": self.host,
-            "at_ms": self.at_ms,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            connection_id=value["connection_id"],
-            host=value["host"],
-            at_ms=value["at_ms"],
-        )
-
 
 class ClientTool(Record, frozen=True, kw_only=True):
     """A tool that a client carries out."""
@@ -186,21 +102,6 @@ class ClientTool(Record, frozen=True, kw_only=True):
     input_schema: str
     """JSON Schema of its arguments, an object as text."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "description": self.description,
-            "input_schema": self.input_schema,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            name=value["name"],
-            description=value["description"],
-            input_schema=value["input_schema"],
-        )
-
 
 class ClientRegistered(Record, frozen=True, kw_only=True):
     """A client is connected and offers tools to the runs of its principal; said again from time to time while it
@@ -208,6 +109,9 @@ class ClientRegistered(Record, frozen=True, kw_only=True):
     """
 
     SCHEMA: ClassVar[str] = "loom.stream.records.ClientRegistered"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "connection_id", "host", "tenant", "subject", "client", "tools", "registered_at_ms", "at_ms",
+    )
 
     connection_id: str
     """Its connection; begins with the host and a dot."""
@@ -226,31 +130,6 @@ class ClientRegistered(Record, frozen=True, kw_only=True):
     client: str = ''
     """What the client calls itself; may be empty."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "connection_id": self.connection_id,
-            "host": self.host,
-            "tenant": self.tenant,
-            "subject": self.subject,
-            "client": self.client,
-            "tools": [item.to_avro() for item in self.tools],
-            "registered_at_ms": self.registered_at_ms,
-            "at_ms": self.at_ms,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            connection_id=value["connection_id"],
-            host=value["host"],
-            tenant=value["tenant"],
-            subject=value["subject"],
-            client=value["client"],
-            tools=tuple(ClientTool.from_avro(item) for item in value["tools"]),
-            registered_at_ms=value["registered_at_ms"],
-            at_ms=value["at_ms"],
-        )
-
 
 class CostTally(Record, frozen=True, kw_only=True):
     """Cost in one currency."""
@@ -261,19 +140,6 @@ class CostTally(Record, frozen=True, kw_only=True):
     """Currency."""
     micros: int
     """Millionths."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "currency": self.currency,
-            "micros": self.micros,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            currency=value["currency"],
-            micros=value["micros"],
-        )
 
 
 class Header(Record, frozen=True, kw_only=True):
@@ -286,24 +152,14 @@ class Header(Record, frozen=True, kw_only=True):
     value: bytes
     """Value."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "key": self.key,
-            "value": self.value,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            key=value["key"],
-            value=value["value"],
-        )
-
 
 class DeadLetter(Record, frozen=True, kw_only=True):
     """A record that could not be handled, with all that is needed to put it back."""
 
     SCHEMA: ClassVar[str] = "loom.stream.records.DeadLetter"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "topic", "partition", "offset", "key", "value", "headers", "timestamp_ms", "service", "kind", "error", "at_ms",
+    )
 
     topic: str
     """Where it was read."""
@@ -328,37 +184,6 @@ class DeadLetter(Record, frozen=True, kw_only=True):
     headers: tuple[Header, ...] = ()
     """Its headers."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "topic": self.topic,
-            "partition": self.partition,
-            "offset": self.offset,
-            "key": self.key,
-            "value": self.value,
-            "headers": [item.to_avro() for item in self.headers],
-            "timestamp_ms": self.timestamp_ms,
-            "service": self.service,
-            "kind": self.kind,
-            "error": self.error,
-            "at_ms": self.at_ms,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            topic=value["topic"],
-            partition=value["partition"],
-            offset=value["offset"],
-            key=value["key"],
-            value=value["value"],
-            headers=tuple(Header.from_avro(item) for item in value["headers"]),
-            timestamp_ms=value["timestamp_ms"],
-            service=value["service"],
-            kind=value["kind"],
-            error=value["error"],
-            at_ms=value["at_ms"],
-        )
-
 
 class DeadLetterAcknowledged(Record, frozen=True, kw_only=True):
     """A person has looked at a dead letter and needs nothing more of it. Lies on the topic of dead letters, after
@@ -377,25 +202,6 @@ class DeadLetterAcknowledged(Record, frozen=True, kw_only=True):
     """Why, as they said it."""
     request_token: str = ''
     """Token of the request that asked for it; a repetition of the request has the same. Empty: none."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "letter_offset": self.letter_offset,
-            "at_ms": self.at_ms,
-            "by": self.by,
-            "reason": self.reason,
-            "request_token": self.request_token,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            letter_offset=value["letter_offset"],
-            at_ms=value["at_ms"],
-            by=value["by"],
-            reason=value["reason"],
-            request_token=value["request_token"],
-        )
 
 
 class DeadLetterReplayed(Record, frozen=True, kw_only=True):
@@ -416,27 +222,6 @@ class DeadLetterReplayed(Record, frozen=True, kw_only=True):
     request_token: str = ''
     """Token of the request that asked for it; a repetition of the request has the same. Empty: none."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "letter_offset": self.letter_offset,
-            "topic": self.topic,
-            "partition": self.partition,
-            "offset": self.offset,
-            "at_ms": self.at_ms,
-            "request_token": self.request_token,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            letter_offset=value["letter_offset"],
-            topic=value["topic"],
-            partition=value["partition"],
-            offset=value["offset"],
-            at_ms=value["at_ms"],
-            request_token=value["request_token"],
-        )
-
 
 class EntityCheckpoint(Record, frozen=True, kw_only=True):
     """Where the fold of an entity partition may begin; key = checkpoint. It names no aggregates: those below
@@ -444,6 +229,10 @@ class EntityCheckpoint(Record, frozen=True, kw_only=True):
     """
 
     SCHEMA: ClassVar[str] = "loom.stream.records.EntityCheckpoint"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "partition", "term", "next_offset", "command_offset", "handled_above", "at_ms", "issued_until_ms", "versions",
+        "replicated", "replicated_sha256",
+    )
 
     partition: int
     """The partition."""
@@ -465,35 +254,6 @@ class EntityCheckpoint(Record, frozen=True, kw_only=True):
     """Commands at or above command_offset that were handled as well."""
     versions: Mapping[str, int] = field(default_factory=dict)
     """Version of the fold of each family."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "partition": self.partition,
-            "term": self.term,
-            "next_offset": self.next_offset,
-            "command_offset": self.command_offset,
-            "handled_above": self.handled_above,
-            "at_ms": self.at_ms,
-            "issued_until_ms": self.issued_until_ms,
-            "versions": self.versions,
-            "replicated": self.replicated,
-            "replicated_sha256": self.replicated_sha256,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            partition=value["partition"],
-            term=value["term"],
-            next_offset=value["next_offset"],
-            command_offset=value["command_offset"],
-            handled_above=tuple(value["handled_above"]),
-            at_ms=value["at_ms"],
-            issued_until_ms=value["issued_until_ms"],
-            versions=value["versions"],
-            replicated=value["replicated"],
-            replicated_sha256=value["replicated_sha256"],
-        )
 
 
 class EntitySnapshot(Record, frozen=True, kw_only=True):
@@ -522,35 +282,6 @@ class EntitySnapshot(Record, frozen=True, kw_only=True):
     state: bytes
     """Canonical encoding of the state."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "aggregate": self.aggregate,
-            "key": self.key,
-            "tenant": self.tenant,
-            "first_offset": self.first_offset,
-            "last_offset": self.last_offset,
-            "seq": self.seq,
-            "tail_digest": self.tail_digest,
-            "version": self.version,
-            "state_sha256": self.state_sha256,
-            "state": self.state,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            aggregate=value["aggregate"],
-            key=value["key"],
-            tenant=value["tenant"],
-            first_offset=value["first_offset"],
-            last_offset=value["last_offset"],
-            seq=value["seq"],
-            tail_digest=value["tail_digest"],
-            version=value["version"],
-            state_sha256=value["state_sha256"],
-            state=value["state"],
-        )
-
 
 class ModelDelta(Record, frozen=True, kw_only=True):
     """Preview of a model turn while it streams; never truth. The whole turn is in ModelReplied."""
@@ -573,29 +304,6 @@ class ModelDelta(Record, frozen=True, kw_only=True):
     thinking: bool = False
     """Reasoning, not answer."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "term": self.term,
-            "run_id": self.run_id,
-            "turn": self.turn,
-            "attempt": self.attempt,
-            "start": self.start,
-            "text": self.text,
-            "thinking": self.thinking,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            term=value["term"],
-            run_id=value["run_id"],
-            turn=value["turn"],
-            attempt=value["attempt"],
-            start=value["start"],
-            text=value["text"],
-            thinking=value["thinking"],
-        )
-
 
 class ModelMarked(Record, frozen=True, kw_only=True):
     """What calls have shown of a model."""
@@ -617,29 +325,6 @@ class ModelMarked(Record, frozen=True, kw_only=True):
     at_ms: int = 0
     """When it saw it, UTC milliseconds."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "provider": self.provider,
-            "model": self.model,
-            "mark": self.mark,
-            "until_ms": self.until_ms,
-            "reason": self.reason,
-            "by": self.by,
-            "at_ms": self.at_ms,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            provider=value["provider"],
-            model=value["model"],
-            mark=value["mark"],
-            until_ms=value["until_ms"],
-            reason=value["reason"],
-            by=value["by"],
-            at_ms=value["at_ms"],
-        )
-
 
 class ModelTally(Record, frozen=True, kw_only=True):
     """Calls of one model."""
@@ -655,23 +340,6 @@ class ModelTally(Record, frozen=True, kw_only=True):
     errors: int
     """Of these failed."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "provider": self.provider,
-            "model": self.model,
-            "calls": self.calls,
-            "errors": self.errors,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            provider=value["provider"],
-            model=value["model"],
-            calls=value["calls"],
-            errors=value["errors"],
-        )
-
 
 class ModelTimes(Record, frozen=True, kw_only=True):
     """How long calls of one model took."""
@@ -685,26 +353,15 @@ class ModelTimes(Record, frozen=True, kw_only=True):
     durations_ms: tuple[int, ...]
     """One for each call, at least one."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "provider": self.provider,
-            "model": self.model,
-            "durations_ms": self.durations_ms,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            provider=value["provider"],
-            model=value["model"],
-            durations_ms=tuple(value["durations_ms"]),
-        )
-
 
 class PartitionCheckpoint(Record, frozen=True, kw_only=True):
     """Where the fold of a partition may begin; key = checkpoint."""
 
     SCHEMA: ClassVar[str] = "loom.stream.records.PartitionCheckpoint"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "partition", "term", "next_offset", "command_offset", "handled_above", "live_runs", "tokens_sum", "at_ms",
+        "reducer_version", "issued_until_ms",
+    )
 
     partition: int
     """The partition."""
@@ -727,35 +384,6 @@ class PartitionCheckpoint(Record, frozen=True, kw_only=True):
     issued_until_ms: int = 0
     """No start of a run that was over by then is known to have been issued after this; 0: nothing is known."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "partition": self.partition,
-            "term": self.term,
-            "next_offset": self.next_offset,
-            "command_offset": self.command_offset,
-            "handled_above": self.handled_above,
-            "live_runs": self.live_runs,
-            "tokens_sum": self.tokens_sum,
-            "at_ms": self.at_ms,
-            "reducer_version": self.reducer_version,
-            "issued_until_ms": self.issued_until_ms,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            partition=value["partition"],
-            term=value["term"],
-            next_offset=value["next_offset"],
-            command_offset=value["command_offset"],
-            handled_above=tuple(value["handled_above"]),
-            live_runs=value["live_runs"],
-            tokens_sum=value["tokens_sum"],
-            at_ms=value["at_ms"],
-            reducer_version=value["reducer_version"],
-            issued_until_ms=value["issued_until_ms"],
-        )
-
 
 class ProbeRequested(Record, frozen=True, kw_only=True):
     """An administrator wants every provider probed now."""
@@ -768,21 +396,6 @@ class ProbeRequested(Record, frozen=True, kw_only=True):
     """Who asked."""
     at_ms: int = 0
     """When it was asked for, UTC milliseconds."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "request_id": self.request_id,
-            "by": self.by,
-            "at_ms": self.at_ms,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            request_id=value["request_id"],
-            by=value["by"],
-            at_ms=value["at_ms"],
-        )
 
 
 class ProviderProbed(Record, frozen=True, kw_only=True):
@@ -807,36 +420,15 @@ class ProviderProbed(Record, frozen=True, kw_only=True):
     key_refused: bool = False
     """It is there, but not for the key it was asked with: refused, at its limit, or without money."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "provider": self.provider,
-            "reachable": self.reachable,
-            "models": self.models,
-            "error": self.error,
-            "request_id": self.request_id,
-            "by": self.by,
-            "at_ms": self.at_ms,
-            "key_refused": self.key_refused,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            provider=value["provider"],
-            reachable=value["reachable"],
-            models=tuple(value["models"]),
-            error=value["error"],
-            request_id=value["request_id"],
-            by=value["by"],
-            at_ms=value["at_ms"],
-            key_refused=value["key_refused"],
-        )
-
 
 class RemoteToolRequest(Record, frozen=True, kw_only=True):
     """A call of a tool that another process serves. Keyed by its idempotency key."""
 
     SCHEMA: ClassVar[str] = "loom.stream.records.RemoteToolRequest"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "request_id", "idempotency_key", "run_id", "tenant", "user_id", "subject", "agent", "agent_id", "tool", "input",
+        "attempt", "issued_at_ms", "deadline_ms", "connection_id",
+    )
     CONTENT: ClassVar[Mapping[str, str]] = {"input": "text"}
 
     request_id: str
@@ -868,43 +460,6 @@ class RemoteToolRequest(Record, frozen=True, kw_only=True):
     connection_id: str = ''
     """The connection of the client that is to carry it out; empty: any service of the tool."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "request_id": self.request_id,
-            "idempotency_key": self.idempotency_key,
-            "run_id": self.run_id,
-            "tenant": self.tenant,
-            "user_id": self.user_id,
-            "subject": self.subject,
-            "agent": self.agent,
-            "agent_id": self.agent_id,
-            "tool": self.tool,
-            "input": self.input,
-            "attempt": self.attempt,
-            "issued_at_ms": self.issued_at_ms,
-            "deadline_ms": self.deadline_ms,
-            "connection_id": self.connection_id,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            request_id=value["request_id"],
-            idempotency_key=value["idempotency_key"],
-            run_id=value["run_id"],
-            tenant=value["tenant"],
-            user_id=value["user_id"],
-            subject=value["subject"],
-            agent=value["agent"],
-            agent_id=value["agent_id"],
-            tool=value["tool"],
-            input=value["input"],
-            attempt=value["attempt"],
-            issued_at_ms=value["issued_at_ms"],
-            deadline_ms=value["deadline_ms"],
-            connection_id=value["connection_id"],
-        )
-
 
 class RemoteToolResult(Record, frozen=True, kw_only=True):
     """What became of a call. Keyed as its request was."""
@@ -928,29 +483,6 @@ class RemoteToolResult(Record, frozen=True, kw_only=True):
     """Only the tools of clients say it. Empty: the call was carried out, or failed as is_error says. unknown: it
     cannot be known whether it had its effect. not_begun: it certainly had none.
     """
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "idempotency_key": self.idempotency_key,
-            "request_id": self.request_id,
-            "run_id": self.run_id,
-            "tenant": self.tenant,
-            "text": self.text,
-            "is_error": self.is_error,
-            "outcome": self.outcome,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            idempotency_key=value["idempotency_key"],
-            request_id=value["request_id"],
-            run_id=value["run_id"],
-            tenant=value["tenant"],
-            text=value["text"],
-            is_error=value["is_error"],
-            outcome=value["outcome"],
-        )
 
 
 class RunSnapshot(Record, frozen=True, kw_only=True):
@@ -997,53 +529,6 @@ class RunSnapshot(Record, frozen=True, kw_only=True):
     timer_at_ms: int = 0
     """Time of the timer of a run that rests; 0: none."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "run_id": self.run_id,
-            "key": self.key,
-            "tenant": self.tenant,
-            "first_offset": self.first_offset,
-            "last_offset": self.last_offset,
-            "seq": self.seq,
-            "tail_digest": self.tail_digest,
-            "reducer_version": self.reducer_version,
-            "state_sha256": self.state_sha256,
-            "state": self.state,
-            "replaces": self.replaces,
-            "next_offset": self.next_offset,
-            "ended": self.ended,
-            "rests": self.rests,
-            "session_id": self.session_id,
-            "agent_id": self.agent_id,
-            "agent": self.agent,
-            "wide_pauses": self.wide_pauses,
-            "timer_at_ms": self.timer_at_ms,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            run_id=value["run_id"],
-            key=value["key"],
-            tenant=value["tenant"],
-            first_offset=value["first_offset"],
-            last_offset=value["last_offset"],
-            seq=value["seq"],
-            tail_digest=value["tail_digest"],
-            reducer_version=value["reducer_version"],
-            state_sha256=value["state_sha256"],
-            state=value["state"],
-            replaces=value["replaces"],
-            next_offset=value["next_offset"],
-            ended=value["ended"],
-            rests=value["rests"],
-            session_id=value["session_id"],
-            agent_id=value["agent_id"],
-            agent=value["agent"],
-            wide_pauses=tuple(value["wide_pauses"]),
-            timer_at_ms=value["timer_at_ms"],
-        )
-
 
 class StatusTally(Record, frozen=True, kw_only=True):
     """Runs that ended in the same way."""
@@ -1054,19 +539,6 @@ class StatusTally(Record, frozen=True, kw_only=True):
     """completed, failed or cancelled."""
     runs: int
     """Runs."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "status": self.status,
-            "runs": self.runs,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            status=value["status"],
-            runs=value["runs"],
-        )
 
 
 class ToolTally(Record, frozen=True, kw_only=True):
@@ -1080,21 +552,6 @@ class ToolTally(Record, frozen=True, kw_only=True):
     """Calls."""
     errors: int
     """Of these with an error result."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "calls": self.calls,
-            "errors": self.errors,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            name=value["name"],
-            calls=value["calls"],
-            errors=value["errors"],
-        )
 
 
 class RunTally(Record, frozen=True, kw_only=True):
@@ -1133,46 +590,14 @@ class RunTally(Record, frozen=True, kw_only=True):
     of them when there are very many.
     """
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "partition": self.partition,
-            "term": self.term,
-            "offset": self.offset,
-            "ended_at_ms": self.ended_at_ms,
-            "durations_ms": self.durations_ms,
-            "statuses": [item.to_avro() for item in self.statuses],
-            "agents": [item.to_avro() for item in self.agents],
-            "models": [item.to_avro() for item in self.models],
-            "tools": [item.to_avro() for item in self.tools],
-            "input_tokens": self.input_tokens,
-            "output_tokens": self.output_tokens,
-            "costs": [item.to_avro() for item in self.costs],
-            "model_times": [item.to_avro() for item in self.model_times],
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            partition=value["partition"],
-            term=value["term"],
-            offset=value["offset"],
-            ended_at_ms=value["ended_at_ms"],
-            durations_ms=tuple(value["durations_ms"]),
-            statuses=tuple(StatusTally.from_avro(item) for item in value["statuses"]),
-            agents=tuple(AgentTally.from_avro(item) for item in value["agents"]),
-            models=tuple(ModelTally.from_avro(item) for item in value["models"]),
-            tools=tuple(ToolTally.from_avro(item) for item in value["tools"]),
-            input_tokens=value["input_tokens"],
-            output_tokens=value["output_tokens"],
-            costs=tuple(CostTally.from_avro(item) for item in value["costs"]),
-            model_times=tuple(ModelTimes.from_avro(item) for item in value["model_times"]),
-        )
-
 
 class SubjectErased(Record, frozen=True, kw_only=True):
     """The data keys of a subject are destroyed, for ever: a record of one of them that comes later is ignored."""
 
     SCHEMA: ClassVar[str] = "loom.stream.records.SubjectErased"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "erasure_id", "tenant", "subject", "key_ids", "reason", "by", "at_ms",
+    )
 
     erasure_id: str
     """Id of the erasure; also the record's key, so that it is never compacted away."""
@@ -1188,29 +613,6 @@ class SubjectErased(Record, frozen=True, kw_only=True):
     """When, UTC milliseconds."""
     reason: str = ''
     """Why, as the one who asked said it."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "erasure_id": self.erasure_id,
-            "tenant": self.tenant,
-            "subject": self.subject,
-            "key_ids": self.key_ids,
-            "reason": self.reason,
-            "by": self.by,
-            "at_ms": self.at_ms,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            erasure_id=value["erasure_id"],
-            tenant=value["tenant"],
-            subject=value["subject"],
-            key_ids=tuple(value["key_ids"]),
-            reason=value["reason"],
-            by=value["by"],
-            at_ms=value["at_ms"],
-        )
 
 
 class SubjectKeyMade(Record, frozen=True, kw_only=True):
@@ -1232,27 +634,6 @@ class SubjectKeyMade(Record, frozen=True, kw_only=True):
     """Name of the key-encryption key, hex."""
     at_ms: int
     """When the data key was made, UTC milliseconds."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "tenant": self.tenant,
-            "subject": self.subject,
-            "key_id": self.key_id,
-            "wrapped": self.wrapped,
-            "wrapped_by": self.wrapped_by,
-            "at_ms": self.at_ms,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            tenant=value["tenant"],
-            subject=value["subject"],
-            key_id=value["key_id"],
-            wrapped=value["wrapped"],
-            wrapped_by=value["wrapped_by"],
-            at_ms=value["at_ms"],
-        )
 
 
 RECORDS = (

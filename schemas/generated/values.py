@@ -3,7 +3,7 @@
 # Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 from msgspec import field
 
@@ -14,6 +14,9 @@ class AccessToken(Record, frozen=True, kw_only=True):
     """A token that gives access. Its text is nowhere: only what is computed from it under the pepper."""
 
     SCHEMA: ClassVar[str] = "loom.values.AccessToken"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "def_id", "name", "tenant", "subject", "user", "scopes", "hashed", "suffix", "expires_at_ms", "is_imported",
+    )
 
     def_id: str
     """Id of the token."""
@@ -36,35 +39,6 @@ class AccessToken(Record, frozen=True, kw_only=True):
     is_imported: bool = False
     """Whether the operator has chosen its text."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "def_id": self.def_id,
-            "name": self.name,
-            "tenant": self.tenant,
-            "subject": self.subject,
-            "user": self.user,
-            "scopes": self.scopes,
-            "hashed": self.hashed,
-            "suffix": self.suffix,
-            "expires_at_ms": self.expires_at_ms,
-            "is_imported": self.is_imported,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            def_id=value["def_id"],
-            name=value["name"],
-            tenant=value["tenant"],
-            subject=value["subject"],
-            user=value["user"],
-            scopes=tuple(value["scopes"]),
-            hashed=value["hashed"],
-            suffix=value["suffix"],
-            expires_at_ms=value["expires_at_ms"],
-            is_imported=value["is_imported"],
-        )
-
 
 class CoreBlock(Record, frozen=True, kw_only=True):
     """An entry of memory that is always in the prompt of an agent."""
@@ -79,23 +53,6 @@ class CoreBlock(Record, frozen=True, kw_only=True):
     """Most bytes of its value; 0 = the bound of every value."""
     read_only: bool = False
     """Whether the agent may not change it."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "label": self.label,
-            "scope": self.scope,
-            "limit_bytes": self.limit_bytes,
-            "read_only": self.read_only,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            label=value["label"],
-            scope=value["scope"],
-            limit_bytes=value["limit_bytes"],
-            read_only=value["read_only"],
-        )
 
 
 class AgentGrants(Record, frozen=True, kw_only=True):
@@ -148,59 +105,6 @@ class AgentGrants(Record, frozen=True, kw_only=True):
     memory_roots: str = ''
     """When the roots of memory are in its prompt: lazy, force or suppress; empty = lazy."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "skills": self.skills,
-            "agent_def_scopes": self.agent_def_scopes,
-            "evaluation_scopes": self.evaluation_scopes,
-            "volume_def_scopes": self.volume_def_scopes,
-            "schedule_def_scopes": self.schedule_def_scopes,
-            "a2a_agent_def_scopes": self.a2a_agent_def_scopes,
-            "a2a_server_card_def_scopes": self.a2a_server_card_def_scopes,
-            "memory_scopes": self.memory_scopes,
-            "sql_scopes": self.sql_scopes,
-            "history_scope": self.history_scope,
-            "channels_publish": self.channels_publish,
-            "channels_subscribe": self.channels_subscribe,
-            "memory_quota_bytes": self.memory_quota_bytes,
-            "sql_quota_bytes": self.sql_quota_bytes,
-            "memory_backend": self.memory_backend,
-            "memory_consolidation": self.memory_consolidation,
-            "core_blocks": [item.to_avro() for item in self.core_blocks],
-            "inherit_core_blocks": self.inherit_core_blocks,
-            "memory_inject_max_tokens": self.memory_inject_max_tokens,
-            "memory_protocol": self.memory_protocol,
-            "memory_index_max_bytes": self.memory_index_max_bytes,
-            "memory_roots": self.memory_roots,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            skills=tuple(value["skills"]),
-            agent_def_scopes=tuple(value["agent_def_scopes"]),
-            evaluation_scopes=tuple(value["evaluation_scopes"]),
-            volume_def_scopes=tuple(value["volume_def_scopes"]),
-            schedule_def_scopes=tuple(value["schedule_def_scopes"]),
-            a2a_agent_def_scopes=tuple(value["a2a_agent_def_scopes"]),
-            a2a_server_card_def_scopes=tuple(value["a2a_server_card_def_scopes"]),
-            memory_scopes=tuple(value["memory_scopes"]),
-            sql_scopes=tuple(value["sql_scopes"]),
-            history_scope=tuple(value["history_scope"]),
-            channels_publish=tuple(value["channels_publish"]),
-            channels_subscribe=tuple(value["channels_subscribe"]),
-            memory_quota_bytes=value["memory_quota_bytes"],
-            sql_quota_bytes=value["sql_quota_bytes"],
-            memory_backend=value["memory_backend"],
-            memory_consolidation=value["memory_consolidation"],
-            core_blocks=tuple(CoreBlock.from_avro(item) for item in value["core_blocks"]),
-            inherit_core_blocks=value["inherit_core_blocks"],
-            memory_inject_max_tokens=value["memory_inject_max_tokens"],
-            memory_protocol=value["memory_protocol"],
-            memory_index_max_bytes=value["memory_index_max_bytes"],
-            memory_roots=value["memory_roots"],
-        )
-
 
 class BlobRef(Record, frozen=True, kw_only=True):
     """Payload kept in the content-addressed blob store because it is over the inline limit."""
@@ -214,26 +118,14 @@ class BlobRef(Record, frozen=True, kw_only=True):
     media_type: str = 'text/plain'
     """Media type, for text always UTF-8."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "sha256": self.sha256,
-            "size_bytes": self.size_bytes,
-            "media_type": self.media_type,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            sha256=value["sha256"],
-            size_bytes=value["size_bytes"],
-            media_type=value["media_type"],
-        )
-
 
 class ApprovalPolicy(Record, frozen=True, kw_only=True):
     """Rules for the tool calls of a run, pinned by hash."""
 
     SCHEMA: ClassVar[str] = "loom.values.ApprovalPolicy"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "source", "version", "sha256", "text", "text_blob", "is_inherited", "agents", "reads_tree_cost",
+    )
 
     source: str
     """file, tenant or agent."""
@@ -251,31 +143,6 @@ class ApprovalPolicy(Record, frozen=True, kw_only=True):
     """Agents that the run works for, the nearest first; rules for them hold as well."""
     reads_tree_cost: bool = False
     """Its rules read what the tree has cost, so each run that has it reports its cost to the root."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "source": self.source,
-            "version": self.version,
-            "sha256": self.sha256,
-            "text": self.text,
-            "text_blob": None if self.text_blob is None else self.text_blob.to_avro(),
-            "is_inherited": self.is_inherited,
-            "agents": self.agents,
-            "reads_tree_cost": self.reads_tree_cost,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            source=value["source"],
-            version=value["version"],
-            sha256=value["sha256"],
-            text=value["text"],
-            text_blob=None if value["text_blob"] is None else BlobRef.from_avro(value["text_blob"]),
-            is_inherited=value["is_inherited"],
-            agents=tuple(value["agents"]),
-            reads_tree_cost=value["reads_tree_cost"],
-        )
 
 
 class Compaction(Record, frozen=True, kw_only=True):
@@ -300,31 +167,6 @@ class Compaction(Record, frozen=True, kw_only=True):
     memory_flush: bool | None = None
     """Give what is left out to the memory first."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "enabled": self.enabled,
-            "target_percentage": self.target_percentage,
-            "keep_last_n": self.keep_last_n,
-            "keep_first": self.keep_first,
-            "autocompact_at_pct": self.autocompact_at_pct,
-            "provider": self.provider,
-            "model": self.model,
-            "memory_flush": self.memory_flush,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            enabled=value["enabled"],
-            target_percentage=value["target_percentage"],
-            keep_last_n=value["keep_last_n"],
-            keep_first=value["keep_first"],
-            autocompact_at_pct=value["autocompact_at_pct"],
-            provider=value["provider"],
-            model=value["model"],
-            memory_flush=value["memory_flush"],
-        )
-
 
 class DefinitionPin(Record, frozen=True, kw_only=True):
     """The version of a definition that a run keeps to."""
@@ -337,21 +179,6 @@ class DefinitionPin(Record, frozen=True, kw_only=True):
     """Number of the version in its line."""
     content_sha256: str
     """Hash of the version's content: sha256: and hex."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "def_id": self.def_id,
-            "version": self.version,
-            "content_sha256": self.content_sha256,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            def_id=value["def_id"],
-            version=value["version"],
-            content_sha256=value["content_sha256"],
-        )
 
 
 class InterruptionTerms(Record, frozen=True, kw_only=True):
@@ -370,25 +197,6 @@ class InterruptionTerms(Record, frozen=True, kw_only=True):
     max_timeout_ms: int = 86400000
     """Longest wait a question may ask for, milliseconds."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "enabled": self.enabled,
-            "kinds": self.kinds,
-            "max_pending": self.max_pending,
-            "default_timeout_ms": self.default_timeout_ms,
-            "max_timeout_ms": self.max_timeout_ms,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            enabled=value["enabled"],
-            kinds=tuple(value["kinds"]),
-            max_pending=value["max_pending"],
-            default_timeout_ms=value["default_timeout_ms"],
-            max_timeout_ms=value["max_timeout_ms"],
-        )
-
 
 class ModelChoice(Record, frozen=True, kw_only=True):
     """A model a run may go to."""
@@ -401,21 +209,6 @@ class ModelChoice(Record, frozen=True, kw_only=True):
     """Model name at the provider."""
     effort: str = ''
     """low, medium, high or empty."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "provider": self.provider,
-            "model": self.model,
-            "effort": self.effort,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            provider=value["provider"],
-            model=value["model"],
-            effort=value["effort"],
-        )
 
 
 class Sampling(Record, frozen=True, kw_only=True):
@@ -438,29 +231,6 @@ class Sampling(Record, frozen=True, kw_only=True):
     stop: tuple[str, ...] = ()
     """At most 8 stop strings."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "temperature": self.temperature,
-            "top_p": self.top_p,
-            "top_k": self.top_k,
-            "frequency_penalty": self.frequency_penalty,
-            "presence_penalty": self.presence_penalty,
-            "seed": self.seed,
-            "stop": self.stop,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            temperature=value["temperature"],
-            top_p=value["top_p"],
-            top_k=value["top_k"],
-            frequency_penalty=value["frequency_penalty"],
-            presence_penalty=value["presence_penalty"],
-            seed=value["seed"],
-            stop=tuple(value["stop"]),
-        )
-
 
 class VolumeGrant(Record, frozen=True, kw_only=True):
     """A volume an agent may use; its path is a matter of the process that runs the tool."""
@@ -474,26 +244,18 @@ class VolumeGrant(Record, frozen=True, kw_only=True):
     is_default: bool = False
     """Used when a tool call names none."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "mode": self.mode,
-            "is_default": self.is_default,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            name=value["name"],
-            mode=value["mode"],
-            is_default=value["is_default"],
-        )
-
 
 class AgentDefinition(Record, frozen=True, kw_only=True):
     """The definition a run is pinned to, resolved: no tier, alias or pattern is left in it."""
 
     SCHEMA: ClassVar[str] = "loom.values.AgentDefinition"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "name", "sha256", "provider", "model", "effort", "system_prompt", "tools", "max_tokens", "max_iterations",
+        "unbounded_iterations", "retry_attempts", "sampling", "volumes", "unknown_outcome", "run_timeout_s",
+        "candidates", "fallback_on_error", "max_fallback_attempts", "rate_limit_cooldown_ms", "pin_after_success",
+        "max_concurrent_children", "compaction", "interruption", "code_body", "code_blob", "pin", "system_prompt_blob",
+        "grants", "approvals", "output_schema", "output_schema_blob", "output_schema_sha256", "output_retries",
+    )
 
     name: str
     """Agent name."""
@@ -566,86 +328,14 @@ class AgentDefinition(Record, frozen=True, kw_only=True):
     output_retries: int = 0
     """How often the model may correct an answer that does not meet the schema."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "sha256": self.sha256,
-            "provider": self.provider,
-            "model": self.model,
-            "effort": self.effort,
-            "system_prompt": self.system_prompt,
-            "tools": self.tools,
-            "max_tokens": self.max_tokens,
-            "max_iterations": self.max_iterations,
-            "unbounded_iterations": self.unbounded_iterations,
-            "retry_attempts": self.retry_attempts,
-            "sampling": None if self.sampling is None else self.sampling.to_avro(),
-            "volumes": [item.to_avro() for item in self.volumes],
-            "unknown_outcome": self.unknown_outcome,
-            "run_timeout_s": self.run_timeout_s,
-            "candidates": [item.to_avro() for item in self.candidates],
-            "fallback_on_error": self.fallback_on_error,
-            "max_fallback_attempts": self.max_fallback_attempts,
-            "rate_limit_cooldown_ms": self.rate_limit_cooldown_ms,
-            "pin_after_success": self.pin_after_success,
-            "max_concurrent_children": self.max_concurrent_children,
-            "compaction": None if self.compaction is None else self.compaction.to_avro(),
-            "interruption": None if self.interruption is None else self.interruption.to_avro(),
-            "code_body": self.code_body,
-            "code_blob": None if self.code_blob is None else self.code_blob.to_avro(),
-            "pin": None if self.pin is None else self.pin.to_avro(),
-            "system_prompt_blob": None if self.system_prompt_blob is None else self.system_prompt_blob.to_avro(),
-            "grants": None if self.grants is None else self.grants.to_avro(),
-            "approvals": [item.to_avro() for item in self.approvals],
-            "output_schema": self.output_schema,
-            "output_schema_blob": None if self.output_schema_blob is None else self.output_schema_blob.to_avro(),
-            "output_schema_sha256": self.output_schema_sha256,
-            "output_retries": self.output_retries,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            name=value["name"],
-            sha256=value["sha256"],
-            provider=value["provider"],
-            model=value["model"],
-            effort=value["effort"],
-            system_prompt=value["system_prompt"],
-            tools=tuple(value["tools"]),
-            max_tokens=value["max_tokens"],
-            max_iterations=value["max_iterations"],
-            unbounded_iterations=value["unbounded_iterations"],
-            retry_attempts=value["retry_attempts"],
-            sampling=None if value["sampling"] is None else Sampling.from_avro(value["sampling"]),
-            volumes=tuple(VolumeGrant.from_avro(item) for item in value["volumes"]),
-            unknown_outcome=value["unknown_outcome"],
-            run_timeout_s=value["run_timeout_s"],
-            candidates=tuple(ModelChoice.from_avro(item) for item in value["candidates"]),
-            fallback_on_error=value["fallback_on_error"],
-            max_fallback_attempts=value["max_fallback_attempts"],
-            rate_limit_cooldown_ms=value["rate_limit_cooldown_ms"],
-            pin_after_success=value["pin_after_success"],
-            max_concurrent_children=value["max_concurrent_children"],
-            compaction=None if value["compaction"] is None else Compaction.from_avro(value["compaction"]),
-            interruption=None if value["interruption"] is None else InterruptionTerms.from_avro(value["interruption"]),
-            code_body=value["code_body"],
-            code_blob=None if value["code_blob"] is None else BlobRef.from_avro(value["code_blob"]),
-            pin=None if value["pin"] is None else DefinitionPin.from_avro(value["pin"]),
-            system_prompt_blob=None if value["system_prompt_blob"] is None else BlobRef.from_avro(value["system_prompt_blob"]),
-            grants=None if value["grants"] is None else AgentGrants.from_avro(value["grants"]),
-            approvals=tuple(ApprovalPolicy.from_avro(item) for item in value["approvals"]),
-            output_schema=value["output_schema"],
-            output_schema_blob=None if value["output_schema_blob"] is None else BlobRef.from_avro(value["output_schema_blob"]),
-            output_schema_sha256=value["output_schema_sha256"],
-            output_retries=value["output_retries"],
-        )
-
 
 class ApprovalVote(Record, frozen=True, kw_only=True):
     """What one person says about a call that needs approval."""
 
     SCHEMA: ClassVar[str] = "loom.values.ApprovalVote"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "by", "is_approved", "reason", "surface", "at_ms", "command_id",
+    )
     CONTENT: ClassVar[Mapping[str, str]] = {"reason": "text"}
 
     by: str
@@ -661,32 +351,14 @@ class ApprovalVote(Record, frozen=True, kw_only=True):
     command_id: str = ''
     """Command that carried it, so that the same one sent again is recognised."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "by": self.by,
-            "is_approved": self.is_approved,
-            "reason": self.reason,
-            "surface": self.surface,
-            "at_ms": self.at_ms,
-            "command_id": self.command_id,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            by=value["by"],
-            is_approved=value["is_approved"],
-            reason=value["reason"],
-            surface=value["surface"],
-            at_ms=value["at_ms"],
-            command_id=value["command_id"],
-        )
-
 
 class ApproverGroup(Record, frozen=True, kw_only=True):
     """People who may approve a call, and how many of them must."""
 
     SCHEMA: ClassVar[str] = "loom.values.ApproverGroup"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "subjects", "scopes", "approvals", "within_ms",
+    )
 
     within_ms: int
     """How long they are waited for."""
@@ -696,23 +368,6 @@ class ApproverGroup(Record, frozen=True, kw_only=True):
     """Scopes of access of which one is enough."""
     approvals: int = 1
     """Different people who must approve."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "subjects": self.subjects,
-            "scopes": self.scopes,
-            "approvals": self.approvals,
-            "within_ms": self.within_ms,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            subjects=tuple(value["subjects"]),
-            scopes=tuple(value["scopes"]),
-            approvals=value["approvals"],
-            within_ms=value["within_ms"],
-        )
 
 
 class CallRef(Record, frozen=True, kw_only=True):
@@ -727,21 +382,6 @@ class CallRef(Record, frozen=True, kw_only=True):
     index: int
     """Place in that turn."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "run_id": self.run_id,
-            "turn": self.turn,
-            "index": self.index,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            run_id=value["run_id"],
-            turn=value["turn"],
-            index=value["index"],
-        )
-
 
 class MeterAmount(Record, frozen=True, kw_only=True):
     """What a call adds to a total that rules read."""
@@ -752,19 +392,6 @@ class MeterAmount(Record, frozen=True, kw_only=True):
     """Key of the total."""
     amount: int
     """Calls, or millionths of a sum."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "meter": self.meter,
-            "amount": self.amount,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            meter=value["meter"],
-            amount=value["amount"],
-        )
 
 
 class TreeTotal(Record, frozen=True, kw_only=True):
@@ -778,21 +405,6 @@ class TreeTotal(Record, frozen=True, kw_only=True):
     """Calls that were allowed, or millionths of their sum."""
     pending: int = 0
     """The same of calls that wait for approval."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "meter": self.meter,
-            "amount": self.amount,
-            "pending": self.pending,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            meter=value["meter"],
-            amount=value["amount"],
-            pending=value["pending"],
-        )
 
 
 class CallVerdict(Record, frozen=True, kw_only=True):
@@ -832,50 +444,15 @@ class CallVerdict(Record, frozen=True, kw_only=True):
     tree_totals: tuple[TreeTotal, ...] = ()
     """Totals over the tree that it rests on, before the call; without a key what the tree has cost."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "index": self.index,
-            "outcome": self.outcome,
-            "source": self.source,
-            "policy_sha256": self.policy_sha256,
-            "rule": self.rule,
-            "reason": self.reason,
-            "is_undecided": self.is_undecided,
-            "groups": [item.to_avro() for item in self.groups],
-            "not_requester": self.not_requester,
-            "amounts": [item.to_avro() for item in self.amounts],
-            "question": self.question,
-            "notify_url": self.notify_url,
-            "notify_secret_env": self.notify_secret_env,
-            "tree_amounts": [item.to_avro() for item in self.tree_amounts],
-            "tree_totals": [item.to_avro() for item in self.tree_totals],
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            index=value["index"],
-            outcome=value["outcome"],
-            source=value["source"],
-            policy_sha256=value["policy_sha256"],
-            rule=value["rule"],
-            reason=value["reason"],
-            is_undecided=value["is_undecided"],
-            groups=tuple(ApproverGroup.from_avro(item) for item in value["groups"]),
-            not_requester=value["not_requester"],
-            amounts=tuple(MeterAmount.from_avro(item) for item in value["amounts"]),
-            question=value["question"],
-            notify_url=value["notify_url"],
-            notify_secret_env=value["notify_secret_env"],
-            tree_amounts=tuple(MeterAmount.from_avro(item) for item in value["tree_amounts"]),
-            tree_totals=tuple(TreeTotal.from_avro(item) for item in value["tree_totals"]),
-        )
-
 
 class ChannelUse(Record, frozen=True, kw_only=True):
     """A message that a tool call published or returned."""
 
     SCHEMA: ClassVar[str] = "loom.values.ChannelUse"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "kind", "channel", "scope", "scope_id", "message_id", "payload_bytes", "dropped_oldest", "cursor", "preview",
+        "attempt",
+    )
     CONTENT: ClassVar[Mapping[str, str]] = {"preview": "text"}
 
     kind: str
@@ -899,35 +476,6 @@ class ChannelUse(Record, frozen=True, kw_only=True):
     attempt: int = 1
     """How often it was given to its reader, this time included; of a delivery."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "channel": self.channel,
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-            "message_id": self.message_id,
-            "payload_bytes": self.payload_bytes,
-            "dropped_oldest": self.dropped_oldest,
-            "cursor": self.cursor,
-            "preview": self.preview,
-            "attempt": self.attempt,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            kind=value["kind"],
-            channel=value["channel"],
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-            message_id=value["message_id"],
-            payload_bytes=value["payload_bytes"],
-            dropped_oldest=value["dropped_oldest"],
-            cursor=value["cursor"],
-            preview=value["preview"],
-            attempt=value["attempt"],
-        )
-
 
 class CommandEnvelope(Record, frozen=True, kw_only=True):
     """What every command begins with."""
@@ -942,23 +490,6 @@ class CommandEnvelope(Record, frozen=True, kw_only=True):
     """Who gives it: subject of the principal or name of the service."""
     issued_at_ms: int = 0
     """When the sender made it, UTC milliseconds. 0 makes the owner look the run up in the index."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "command_id": self.command_id,
-            "tenant": self.tenant,
-            "subject": self.subject,
-            "issued_at_ms": self.issued_at_ms,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            command_id=value["command_id"],
-            tenant=value["tenant"],
-            subject=value["subject"],
-            issued_at_ms=value["issued_at_ms"],
-        )
 
 
 class ContentBlock(Record, frozen=True, kw_only=True):
@@ -982,34 +513,14 @@ class ContentBlock(Record, frozen=True, kw_only=True):
     blob: BlobRef | None = None
     """The text or the base64 data when it is over the inline limit."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "type": self.type,
-            "text": self.text,
-            "kind": self.kind,
-            "cacheable": self.cacheable,
-            "media_type": self.media_type,
-            "data": self.data,
-            "blob": None if self.blob is None else self.blob.to_avro(),
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            type=value["type"],
-            text=value["text"],
-            kind=value["kind"],
-            cacheable=value["cacheable"],
-            media_type=value["media_type"],
-            data=value["data"],
-            blob=None if value["blob"] is None else BlobRef.from_avro(value["blob"]),
-        )
-
 
 class CredentialUse(Record, frozen=True, kw_only=True):
     """Uses of a stored credential by one agent and user for one purpose."""
 
     SCHEMA: ClassVar[str] = "loom.values.CredentialUse"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "scope", "scope_id", "name", "version", "purpose", "agent", "user", "run_id", "count",
+    )
 
     scope: str
     """tenant, user or agent: whose credential it is."""
@@ -1029,33 +540,6 @@ class CredentialUse(Record, frozen=True, kw_only=True):
     """The last run with it: the root of its tree; empty for none."""
     count: int = 1
     """Number of uses."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-            "name": self.name,
-            "version": self.version,
-            "purpose": self.purpose,
-            "agent": self.agent,
-            "user": self.user,
-            "run_id": self.run_id,
-            "count": self.count,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-            name=value["name"],
-            version=value["version"],
-            purpose=value["purpose"],
-            agent=value["agent"],
-            user=value["user"],
-            run_id=value["run_id"],
-            count=value["count"],
-        )
 
 
 class DefinitionChange(Record, frozen=True, kw_only=True):
@@ -1089,39 +573,6 @@ class DefinitionChange(Record, frozen=True, kw_only=True):
     expect_active: str | None = None
     """Refuse unless this is the id of the active version, empty for none; null: whatever it is."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "name": self.name,
-            "content": self.content,
-            "content_blob": None if self.content_blob is None else self.content_blob.to_avro(),
-            "content_sha256": self.content_sha256,
-            "tools": None if self.tools is None else list(self.tools),
-            "root_tools": None if self.root_tools is None else list(self.root_tools),
-            "parent_def_id": self.parent_def_id,
-            "base_content": self.base_content,
-            "base_blob": None if self.base_blob is None else self.base_blob.to_avro(),
-            "base_sha256": self.base_sha256,
-            "expect_active": self.expect_active,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            kind=value["kind"],
-            name=value["name"],
-            content=value["content"],
-            content_blob=None if value["content_blob"] is None else BlobRef.from_avro(value["content_blob"]),
-            content_sha256=value["content_sha256"],
-            tools=None if value["tools"] is None else tuple(value["tools"]),
-            root_tools=None if value["root_tools"] is None else tuple(value["root_tools"]),
-            parent_def_id=value["parent_def_id"],
-            base_content=value["base_content"],
-            base_blob=None if value["base_blob"] is None else BlobRef.from_avro(value["base_blob"]),
-            base_sha256=value["base_sha256"],
-            expect_active=value["expect_active"],
-        )
-
 
 class DefinitionOverrides(Record, frozen=True, kw_only=True):
     """What a fork changes of a definition; null leaves a field as it is."""
@@ -1148,33 +599,6 @@ class DefinitionOverrides(Record, frozen=True, kw_only=True):
     sampling: Sampling | None = None
     """Overrides the definition's field by field."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "provider": self.provider,
-            "model": self.model,
-            "effort": self.effort,
-            "system_prompt": self.system_prompt,
-            "tools": None if self.tools is None else list(self.tools),
-            "max_tokens": self.max_tokens,
-            "max_iterations": self.max_iterations,
-            "retry_attempts": self.retry_attempts,
-            "sampling": None if self.sampling is None else self.sampling.to_avro(),
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            provider=value["provider"],
-            model=value["model"],
-            effort=value["effort"],
-            system_prompt=value["system_prompt"],
-            tools=None if value["tools"] is None else tuple(value["tools"]),
-            max_tokens=value["max_tokens"],
-            max_iterations=value["max_iterations"],
-            retry_attempts=value["retry_attempts"],
-            sampling=None if value["sampling"] is None else Sampling.from_avro(value["sampling"]),
-        )
-
 
 class Envelope(Record, frozen=True, kw_only=True):
     """What every event begins with: term first and seq second, so that a reader peeks two varints and decodes the
@@ -1182,6 +606,9 @@ class Envelope(Record, frozen=True, kw_only=True):
     """
 
     SCHEMA: ClassVar[str] = "loom.values.Envelope"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "term", "seq", "aggregate", "tenant", "at_ms", "cause_id", "cause_offset", "prev",
+    )
 
     term: int
     """Offset of the Claim under which the writer appended; a record whose term is not the partition's current term
@@ -1201,31 +628,6 @@ class Envelope(Record, frozen=True, kw_only=True):
     """Id of the command that caused the event; empty when an effect of the aggregate itself caused it."""
     cause_offset: int = -1
     """Offset of that command in the commands partition of the same number; -1 when none."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "term": self.term,
-            "seq": self.seq,
-            "aggregate": self.aggregate,
-            "tenant": self.tenant,
-            "at_ms": self.at_ms,
-            "cause_id": self.cause_id,
-            "cause_offset": self.cause_offset,
-            "prev": self.prev,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            term=value["term"],
-            seq=value["seq"],
-            aggregate=value["aggregate"],
-            tenant=value["tenant"],
-            at_ms=value["at_ms"],
-            cause_id=value["cause_id"],
-            cause_offset=value["cause_offset"],
-            prev=value["prev"],
-        )
 
 
 class ForkPoint(Record, frozen=True, kw_only=True):
@@ -1247,25 +649,6 @@ class ForkPoint(Record, frozen=True, kw_only=True):
     """First 16 bytes of the SHA-256 of that event's record value, hex; by the hash chain it stands for the whole
     prefix.
     """
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "run_id": self.run_id,
-            "first_offset": self.first_offset,
-            "last_offset": self.last_offset,
-            "seq": self.seq,
-            "digest": self.digest,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            run_id=value["run_id"],
-            first_offset=value["first_offset"],
-            last_offset=value["last_offset"],
-            seq=value["seq"],
-            digest=value["digest"],
-        )
 
 
 class HookAct(Record, frozen=True, kw_only=True):
@@ -1293,33 +676,6 @@ class HookAct(Record, frozen=True, kw_only=True):
     reason: str = ''
     """Why it is unavailable."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "hook_id": self.hook_id,
-            "owner": self.owner,
-            "name": self.name,
-            "phase": self.phase,
-            "act": self.act,
-            "input": self.input,
-            "url": self.url,
-            "hosts_added": self.hosts_added,
-            "reason": self.reason,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            hook_id=value["hook_id"],
-            owner=value["owner"],
-            name=value["name"],
-            phase=value["phase"],
-            act=value["act"],
-            input=value["input"],
-            url=value["url"],
-            hosts_added=tuple(value["hosts_added"]),
-            reason=value["reason"],
-        )
-
 
 class ImportOrigin(Record, frozen=True, kw_only=True):
     """Where an imported run happened. Its events are repeated here under this log's own terms and hash chain."""
@@ -1346,31 +702,6 @@ class ImportOrigin(Record, frozen=True, kw_only=True):
     """It came in a state file that an administrator restored, and was a run of that installation: what it says of
     its definition and its user holds here too. Of others both are only told.
     """
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "topic": self.topic,
-            "partition": self.partition,
-            "first_offset": self.first_offset,
-            "tenant": self.tenant,
-            "events": self.events,
-            "tail_digest": self.tail_digest,
-            "bundle_sha256": self.bundle_sha256,
-            "restored": self.restored,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            topic=value["topic"],
-            partition=value["partition"],
-            first_offset=value["first_offset"],
-            tenant=value["tenant"],
-            events=value["events"],
-            tail_digest=value["tail_digest"],
-            bundle_sha256=value["bundle_sha256"],
-            restored=value["restored"],
-        )
 
 
 class InterruptionRequest(Record, frozen=True, kw_only=True):
@@ -1400,35 +731,6 @@ class InterruptionRequest(Record, frozen=True, kw_only=True):
     interrupt_id: str = ''
     """Of cancel: the question."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "index": self.index,
-            "op": self.op,
-            "problem": self.problem,
-            "kind": self.kind,
-            "question": self.question,
-            "options": self.options,
-            "context": self.context,
-            "priority": self.priority,
-            "timeout_ms": self.timeout_ms,
-            "interrupt_id": self.interrupt_id,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            index=value["index"],
-            op=value["op"],
-            problem=value["problem"],
-            kind=value["kind"],
-            question=value["question"],
-            options=tuple(value["options"]),
-            context=value["context"],
-            priority=value["priority"],
-            timeout_ms=value["timeout_ms"],
-            interrupt_id=value["interrupt_id"],
-        )
-
 
 class QueueRef(Record, frozen=True, kw_only=True):
     """A queue: the messages of a channel in one scope."""
@@ -1444,23 +746,6 @@ class QueueRef(Record, frozen=True, kw_only=True):
     scope_id: str = ''
     """User or name of the agent; empty for global and tenant."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "tenant": self.tenant,
-            "channel": self.channel,
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            tenant=value["tenant"],
-            channel=value["channel"],
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-        )
-
 
 class LeaseRef(Record, frozen=True, kw_only=True):
     """Messages of a queue that a tool call returned; the queue is told that they were taken."""
@@ -1473,21 +758,6 @@ class LeaseRef(Record, frozen=True, kw_only=True):
     """The lease."""
     taken: int
     """How many of its messages the call returned, from the first on."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "queue": self.queue.to_avro(),
-            "lease_id": self.lease_id,
-            "taken": self.taken,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            queue=QueueRef.from_avro(value["queue"]),
-            lease_id=value["lease_id"],
-            taken=value["taken"],
-        )
 
 
 class LimitNotice(Record, frozen=True, kw_only=True):
@@ -1512,31 +782,6 @@ class LimitNotice(Record, frozen=True, kw_only=True):
     message: str = ''
     """A sentence for people."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "scope": self.scope,
-            "scope_id": self.scope_id,
-            "severity": self.severity,
-            "window": self.window,
-            "unit": self.unit,
-            "used": self.used,
-            "limit": self.limit,
-            "message": self.message,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            scope=value["scope"],
-            scope_id=value["scope_id"],
-            severity=value["severity"],
-            window=value["window"],
-            unit=value["unit"],
-            used=value["used"],
-            limit=value["limit"],
-            message=value["message"],
-        )
-
 
 class MemoryBanked(Record, frozen=True, kw_only=True):
     """What a compaction left out and memory keeps for the consolidator; or why it does not."""
@@ -1549,21 +794,6 @@ class MemoryBanked(Record, frozen=True, kw_only=True):
     """Messages in it."""
     error: str = ''
     """Why nothing is kept; empty when all went well."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "pending_id": self.pending_id,
-            "messages": self.messages,
-            "error": self.error,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            pending_id=value["pending_id"],
-            messages=value["messages"],
-            error=value["error"],
-        )
 
 
 class MemoryContext(Record, frozen=True, kw_only=True):
@@ -1580,23 +810,6 @@ class MemoryContext(Record, frozen=True, kw_only=True):
     """Whether the text is the definition's prompt with its placeholders filled; otherwise it follows that prompt."""
     positions: tuple[str, ...] = ()
     """Position tokens of the changes that were read, the newest of each partition."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "text": self.text,
-            "text_blob": None if self.text_blob is None else self.text_blob.to_avro(),
-            "replaces_prompt": self.replaces_prompt,
-            "positions": self.positions,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            text=value["text"],
-            text_blob=None if value["text_blob"] is None else BlobRef.from_avro(value["text_blob"]),
-            replaces_prompt=value["replaces_prompt"],
-            positions=tuple(value["positions"]),
-        )
 
 
 class MemorySource(Record, frozen=True, kw_only=True):
@@ -1621,31 +834,6 @@ class MemorySource(Record, frozen=True, kw_only=True):
     principal: str = ''
     """Subject of the principal, outside of runs."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "origin": self.origin,
-            "run_id": self.run_id,
-            "session_id": self.session_id,
-            "turn": self.turn,
-            "call": self.call,
-            "agent": self.agent,
-            "user_id": self.user_id,
-            "principal": self.principal,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            origin=value["origin"],
-            run_id=value["run_id"],
-            session_id=value["session_id"],
-            turn=value["turn"],
-            call=value["call"],
-            agent=value["agent"],
-            user_id=value["user_id"],
-            principal=value["principal"],
-        )
-
 
 class MemorySpan(Record, frozen=True, kw_only=True):
     """Where in a conversation a fact comes from."""
@@ -1660,23 +848,6 @@ class MemorySpan(Record, frozen=True, kw_only=True):
     """First character of the text, from 0."""
     end: int = 0
     """Character after the last one."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "run_id": self.run_id,
-            "seq": self.seq,
-            "start": self.start,
-            "end": self.end,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            run_id=value["run_id"],
-            seq=value["seq"],
-            start=value["start"],
-            end=value["end"],
-        )
 
 
 class OutputCheck(Record, frozen=True, kw_only=True):
@@ -1693,23 +864,6 @@ class OutputCheck(Record, frozen=True, kw_only=True):
     """What the model is told about an answer that does not meet the schema."""
     error: str = ''
     """What a person is told about it."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "result": self.result,
-            "path": self.path,
-            "problem": self.problem,
-            "error": self.error,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            result=value["result"],
-            path=value["path"],
-            problem=value["problem"],
-            error=value["error"],
-        )
 
 
 class ParentCall(Record, frozen=True, kw_only=True):
@@ -1736,33 +890,6 @@ class ParentCall(Record, frozen=True, kw_only=True):
     idle_ttl_s: int = 0
     """Seconds parked after which a resident child is closed; 0 = never."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "run_id": self.run_id,
-            "agent_id": self.agent_id,
-            "root_run_id": self.root_run_id,
-            "turn": self.turn,
-            "index": self.index,
-            "number": self.number,
-            "depth": self.depth,
-            "is_resident": self.is_resident,
-            "idle_ttl_s": self.idle_ttl_s,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            run_id=value["run_id"],
-            agent_id=value["agent_id"],
-            root_run_id=value["root_run_id"],
-            turn=value["turn"],
-            index=value["index"],
-            number=value["number"],
-            depth=value["depth"],
-            is_resident=value["is_resident"],
-            idle_ttl_s=value["idle_ttl_s"],
-        )
-
 
 class Provenance(Record, frozen=True, kw_only=True):
     """What a fact is and where it was learnt."""
@@ -1782,27 +909,6 @@ class Provenance(Record, frozen=True, kw_only=True):
     spans: tuple[MemorySpan, ...] = ()
     """The passages it was learnt from."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "fact_class": self.fact_class,
-            "origin": self.origin,
-            "source_session_id": self.source_session_id,
-            "source_run_id": self.source_run_id,
-            "pending_id": self.pending_id,
-            "spans": [item.to_avro() for item in self.spans],
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            fact_class=value["fact_class"],
-            origin=value["origin"],
-            source_session_id=value["source_session_id"],
-            source_run_id=value["source_run_id"],
-            pending_id=value["pending_id"],
-            spans=tuple(MemorySpan.from_avro(item) for item in value["spans"]),
-        )
-
 
 class SkillPin(Record, frozen=True, kw_only=True):
     """The version of a skill that a run keeps to since its first use."""
@@ -1817,23 +923,6 @@ class SkillPin(Record, frozen=True, kw_only=True):
     """Number of the version in its line; 0 for a skill from a file."""
     content_sha256: str
     """Hash of the version's content: sha256: and hex."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "def_id": self.def_id,
-            "version": self.version,
-            "content_sha256": self.content_sha256,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            name=value["name"],
-            def_id=value["def_id"],
-            version=value["version"],
-            content_sha256=value["content_sha256"],
-        )
 
 
 class ResultDetails(Record, frozen=True, kw_only=True):
@@ -1851,25 +940,6 @@ class ResultDetails(Record, frozen=True, kw_only=True):
     """Messages that the call published or returned."""
     leases: tuple[LeaseRef, ...] = ()
     """What the call took from queues."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "asks_compaction": self.asks_compaction,
-            "positions": self.positions,
-            "skill_pin": None if self.skill_pin is None else self.skill_pin.to_avro(),
-            "channels": [item.to_avro() for item in self.channels],
-            "leases": [item.to_avro() for item in self.leases],
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            asks_compaction=value["asks_compaction"],
-            positions=tuple(value["positions"]),
-            skill_pin=None if value["skill_pin"] is None else SkillPin.from_avro(value["skill_pin"]),
-            channels=tuple(ChannelUse.from_avro(item) for item in value["channels"]),
-            leases=tuple(LeaseRef.from_avro(item) for item in value["leases"]),
-        )
 
 
 class RunOptions(Record, frozen=True, kw_only=True):
@@ -1912,39 +982,6 @@ class RunOptions(Record, frozen=True, kw_only=True):
     trigger: str = ''
     """Full id of the aggregate that is told of the end of the run, such as schedule:acme/nightly; empty: none."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "user_tier": self.user_tier,
-            "allowed_hosts": None if self.allowed_hosts is None else list(self.allowed_hosts),
-            "web_search_filter": self.web_search_filter,
-            "interactive": self.interactive,
-            "run_timeout_s": self.run_timeout_s,
-            "metadata": self.metadata,
-            "parent_context": self.parent_context,
-            "payload_metadata": self.payload_metadata,
-            "credentials": self.credentials,
-            "operator_key_restricted": self.operator_key_restricted,
-            "on_complete": self.on_complete,
-            "trigger": self.trigger,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            user_tier=value["user_tier"],
-            allowed_hosts=None if value["allowed_hosts"] is None else tuple(value["allowed_hosts"]),
-            web_search_filter=value["web_search_filter"],
-            interactive=value["interactive"],
-            run_timeout_s=value["run_timeout_s"],
-            metadata=value["metadata"],
-            parent_context=value["parent_context"],
-            payload_metadata=value["payload_metadata"],
-            credentials=tuple(value["credentials"]),
-            operator_key_restricted=value["operator_key_restricted"],
-            on_complete=tuple(value["on_complete"]),
-            trigger=value["trigger"],
-        )
-
 
 class RunPosition(Record, frozen=True, kw_only=True):
     """Where the events of an earlier run lie in the same partition, so that a reader can load it from the log
@@ -1959,21 +996,6 @@ class RunPosition(Record, frozen=True, kw_only=True):
     """Offset of its first event."""
     last_offset: int
     """Offset of its last event."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "run_id": self.run_id,
-            "first_offset": self.first_offset,
-            "last_offset": self.last_offset,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            run_id=value["run_id"],
-            first_offset=value["first_offset"],
-            last_offset=value["last_offset"],
-        )
 
 
 class ScheduleSpec(Record, frozen=True, kw_only=True):
@@ -1998,31 +1020,6 @@ class ScheduleSpec(Record, frozen=True, kw_only=True):
     problem: str = ''
     """Why no run can start; each fire fails with it. Empty: nothing."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "times": self.times,
-            "timezone": self.timezone,
-            "jitter_ms": self.jitter_ms,
-            "overlap": self.overlap,
-            "catch_up_max": self.catch_up_max,
-            "max_fires": self.max_fires,
-            "is_enabled": self.is_enabled,
-            "problem": self.problem,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            times=value["times"],
-            timezone=value["timezone"],
-            jitter_ms=value["jitter_ms"],
-            overlap=value["overlap"],
-            catch_up_max=value["catch_up_max"],
-            max_fires=value["max_fires"],
-            is_enabled=value["is_enabled"],
-            problem=value["problem"],
-        )
-
 
 class Segment(Record, frozen=True, kw_only=True):
     """A part of the request with one role."""
@@ -2033,19 +1030,6 @@ class Segment(Record, frozen=True, kw_only=True):
     """system or user."""
     content: tuple[ContentBlock, ...]
     """Blocks in order."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "role": self.role,
-            "content": [item.to_avro() for item in self.content],
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            role=value["role"],
-            content=tuple(ContentBlock.from_avro(item) for item in value["content"]),
-        )
 
 
 class ScheduledRun(Record, frozen=True, kw_only=True):
@@ -2071,31 +1055,6 @@ class ScheduledRun(Record, frozen=True, kw_only=True):
     credentials_env: Mapping[str, str] = field(default_factory=dict)
     """Name of a credential -> environment variable of the runtime that has its value."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "agent": self.agent,
-            "segments": [item.to_avro() for item in self.segments],
-            "user_id": self.user_id,
-            "user_tier": self.user_tier,
-            "metadata": self.metadata,
-            "on_complete": self.on_complete,
-            "operator_key_restricted": self.operator_key_restricted,
-            "credentials_env": self.credentials_env,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            agent=value["agent"],
-            segments=tuple(Segment.from_avro(item) for item in value["segments"]),
-            user_id=value["user_id"],
-            user_tier=value["user_tier"],
-            metadata=value["metadata"],
-            on_complete=tuple(value["on_complete"]),
-            operator_key_restricted=value["operator_key_restricted"],
-            credentials_env=value["credentials_env"],
-        )
-
 
 class Spawn(Record, frozen=True, kw_only=True):
     """A sub-agent that a run wants, as its model asked for it."""
@@ -2112,23 +1071,6 @@ class Spawn(Record, frozen=True, kw_only=True):
     compaction: str = ''
     """JSON object of overrides for context compaction; empty: none."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "agent": self.agent,
-            "prompt": self.prompt,
-            "def_id": self.def_id,
-            "compaction": self.compaction,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            agent=value["agent"],
-            prompt=value["prompt"],
-            def_id=value["def_id"],
-            compaction=value["compaction"],
-        )
-
 
 class SurfacedMessage(Record, frozen=True, kw_only=True):
     """A delayed message that has become visible."""
@@ -2141,21 +1083,6 @@ class SurfacedMessage(Record, frozen=True, kw_only=True):
     """Its place among the visible messages."""
     visible_ns: int
     """Time in its cursor, nanoseconds since 1970."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "number": self.number,
-            "position": self.position,
-            "visible_ns": self.visible_ns,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            number=value["number"],
-            position=value["position"],
-            visible_ns=value["visible_ns"],
-        )
 
 
 class TenantQuota(Record, frozen=True, kw_only=True):
@@ -2178,29 +1105,6 @@ class TenantQuota(Record, frozen=True, kw_only=True):
     blob_bytes: int = -1
     """Bytes of stored content."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "runs_at_once": self.runs_at_once,
-            "runs_per_minute": self.runs_per_minute,
-            "calls_per_minute": self.calls_per_minute,
-            "open_streams": self.open_streams,
-            "users": self.users,
-            "tokens": self.tokens,
-            "blob_bytes": self.blob_bytes,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            runs_at_once=value["runs_at_once"],
-            runs_per_minute=value["runs_per_minute"],
-            calls_per_minute=value["calls_per_minute"],
-            open_streams=value["open_streams"],
-            users=value["users"],
-            tokens=value["tokens"],
-            blob_bytes=value["blob_bytes"],
-        )
-
 
 class ToolCall(Record, frozen=True, kw_only=True):
     """A call the model asks for."""
@@ -2215,21 +1119,6 @@ class ToolCall(Record, frozen=True, kw_only=True):
     input: str
     """Arguments as the JSON text the model produced."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "name": self.name,
-            "input": self.input,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            id=value["id"],
-            name=value["name"],
-            input=value["input"],
-        )
-
 
 class ToolListPin(Record, frozen=True, kw_only=True):
     """The list of tools of an MCP server that a model was shown tools of."""
@@ -2240,19 +1129,6 @@ class ToolListPin(Record, frozen=True, kw_only=True):
     """Name of the server, as it is part of the names of its tools."""
     digest: str
     """Hash of the list, as in ToolsListed."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "server": self.server,
-            "digest": self.digest,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            server=value["server"],
-            digest=value["digest"],
-        )
 
 
 class TreeGuard(Record, frozen=True, kw_only=True):
@@ -2275,29 +1151,6 @@ class TreeGuard(Record, frozen=True, kw_only=True):
     at_most: float | None = None
     """Bound; null: none."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "meter": self.meter,
-            "amount": self.amount,
-            "unit": self.unit,
-            "greater_than": self.greater_than,
-            "at_least": self.at_least,
-            "less_than": self.less_than,
-            "at_most": self.at_most,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            meter=value["meter"],
-            amount=value["amount"],
-            unit=value["unit"],
-            greater_than=value["greater_than"],
-            at_least=value["at_least"],
-            less_than=value["less_than"],
-            at_most=value["at_most"],
-        )
-
 
 class Usage(Record, frozen=True, kw_only=True):
     """Tokens of one model turn or the sum of a run."""
@@ -2313,28 +1166,14 @@ class Usage(Record, frozen=True, kw_only=True):
     cache_read_input_tokens: int = 0
     """Tokens read from the provider's cache."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "input_tokens": self.input_tokens,
-            "output_tokens": self.output_tokens,
-            "cache_creation_input_tokens": self.cache_creation_input_tokens,
-            "cache_read_input_tokens": self.cache_read_input_tokens,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            input_tokens=value["input_tokens"],
-            output_tokens=value["output_tokens"],
-            cache_creation_input_tokens=value["cache_creation_input_tokens"],
-            cache_read_input_tokens=value["cache_read_input_tokens"],
-        )
-
 
 class VerdictCase(Record, frozen=True, kw_only=True):
     """What a policy says about a call if the totals of the tree are as its guards expect."""
 
     SCHEMA: ClassVar[str] = "loom.values.VerdictCase"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "policy", "guards", "verdict",
+    )
 
     policy: int
     """Place of the policy among those of the run, from 0."""
@@ -2342,21 +1181,6 @@ class VerdictCase(Record, frozen=True, kw_only=True):
     """What it says then."""
     guards: tuple[TreeGuard, ...] = ()
     """All of them must hold; none: in every other case."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "policy": self.policy,
-            "guards": [item.to_avro() for item in self.guards],
-            "verdict": self.verdict.to_avro(),
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            policy=value["policy"],
-            guards=tuple(TreeGuard.from_avro(item) for item in value["guards"]),
-            verdict=CallVerdict.from_avro(value["verdict"]),
-        )
 
 
 RECORDS = (

@@ -3,7 +3,7 @@
 # Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 from msgspec import field
 
@@ -15,6 +15,9 @@ class NoteRunEnded(Record, frozen=True, kw_only=True):
     """Note what became of a delivery: its run has ended or was refused, or its message is published."""
 
     SCHEMA: ClassVar[str] = "loom.webhook.commands.NoteRunEnded"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "envelope", "name", "run_id", "status", "code", "message", "delivery_id",
+    )
 
     envelope: CommandEnvelope
     """Who asks, when, under which id."""
@@ -30,29 +33,6 @@ class NoteRunEnded(Record, frozen=True, kw_only=True):
     """Its text."""
     delivery_id: str = ''
     """The delivery, when it has no run."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "name": self.name,
-            "run_id": self.run_id,
-            "status": self.status,
-            "code": self.code,
-            "message": self.message,
-            "delivery_id": self.delivery_id,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            name=value["name"],
-            run_id=value["run_id"],
-            status=value["status"],
-            code=value["code"],
-            message=value["message"],
-            delivery_id=value["delivery_id"],
-        )
 
 
 class ReceiveDelivery(Record, frozen=True, kw_only=True):
@@ -117,70 +97,14 @@ class ReceiveDelivery(Record, frozen=True, kw_only=True):
     burst: int = 0
     """Deliveries at once; 0: the default."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "name": self.name,
-            "delivery_id": self.delivery_id,
-            "def_id": self.def_id,
-            "delivery": self.delivery,
-            "received_at_ms": self.received_at_ms,
-            "source_position": self.source_position,
-            "replay_of": self.replay_of,
-            "by": self.by,
-            "agent": self.agent,
-            "user_id": self.user_id,
-            "user_tier": self.user_tier,
-            "goal": self.goal,
-            "goal_blob": None if self.goal_blob is None else self.goal_blob.to_avro(),
-            "run_metadata": self.run_metadata,
-            "metadata": self.metadata,
-            "credentials": self.credentials,
-            "on_complete": self.on_complete,
-            "operator_key_restricted": self.operator_key_restricted,
-            "channel": self.channel,
-            "after": self.after,
-            "earlier_run_id": self.earlier_run_id,
-            "is_known": self.is_known,
-            "requests_per_minute": self.requests_per_minute,
-            "burst": self.burst,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            name=value["name"],
-            delivery_id=value["delivery_id"],
-            def_id=value["def_id"],
-            delivery=value["delivery"],
-            received_at_ms=value["received_at_ms"],
-            source_position=value["source_position"],
-            replay_of=value["replay_of"],
-            by=value["by"],
-            agent=value["agent"],
-            user_id=value["user_id"],
-            user_tier=value["user_tier"],
-            goal=value["goal"],
-            goal_blob=None if value["goal_blob"] is None else BlobRef.from_avro(value["goal_blob"]),
-            run_metadata=value["run_metadata"],
-            metadata=value["metadata"],
-            credentials=tuple(value["credentials"]),
-            on_complete=tuple(value["on_complete"]),
-            operator_key_restricted=value["operator_key_restricted"],
-            channel=value["channel"],
-            after=tuple(value["after"]),
-            earlier_run_id=value["earlier_run_id"],
-            is_known=value["is_known"],
-            requests_per_minute=value["requests_per_minute"],
-            burst=value["burst"],
-        )
-
 
 class RejectDelivery(Record, frozen=True, kw_only=True):
     """Note requests that were refused."""
 
     SCHEMA: ClassVar[str] = "loom.webhook.commands.RejectDelivery"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "envelope", "name", "delivery_id", "verdict", "detail", "count", "received_at_ms",
+    )
 
     envelope: CommandEnvelope
     """Who asks, when, under which id."""
@@ -197,29 +121,6 @@ class RejectDelivery(Record, frozen=True, kw_only=True):
     received_at_ms: int = 0
     """When the last of them came in, UTC milliseconds."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "name": self.name,
-            "delivery_id": self.delivery_id,
-            "verdict": self.verdict,
-            "detail": self.detail,
-            "count": self.count,
-            "received_at_ms": self.received_at_ms,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            name=value["name"],
-            delivery_id=value["delivery_id"],
-            verdict=value["verdict"],
-            detail=value["detail"],
-            count=value["count"],
-            received_at_ms=value["received_at_ms"],
-        )
-
 
 class SubmitDelivery(Record, frozen=True, kw_only=True):
     """A request from outside, verified: a record of loom.ingress, from which its reader makes the command for the
@@ -227,6 +128,10 @@ class SubmitDelivery(Record, frozen=True, kw_only=True):
     """
 
     SCHEMA: ClassVar[str] = "loom.webhook.commands.SubmitDelivery"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "envelope", "name", "address", "channel", "scope_id", "delivery_id", "received_at_ms", "body", "body_blob",
+        "sealed_credentials", "positions", "replay_of", "by",
+    )
     CONTENT: ClassVar[Mapping[str, str]] = {"body": "text"}
 
     envelope: CommandEnvelope
@@ -255,41 +160,6 @@ class SubmitDelivery(Record, frozen=True, kw_only=True):
     """Delivery that is given again; empty: none."""
     by: str = ''
     """Who published or replays it; empty: the sender of a webhook."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "envelope": self.envelope.to_avro(),
-            "name": self.name,
-            "address": self.address,
-            "channel": self.channel,
-            "scope_id": self.scope_id,
-            "delivery_id": self.delivery_id,
-            "received_at_ms": self.received_at_ms,
-            "body": self.body,
-            "body_blob": None if self.body_blob is None else self.body_blob.to_avro(),
-            "sealed_credentials": self.sealed_credentials,
-            "positions": self.positions,
-            "replay_of": self.replay_of,
-            "by": self.by,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            envelope=CommandEnvelope.from_avro(value["envelope"]),
-            name=value["name"],
-            address=value["address"],
-            channel=value["channel"],
-            scope_id=value["scope_id"],
-            delivery_id=value["delivery_id"],
-            received_at_ms=value["received_at_ms"],
-            body=value["body"],
-            body_blob=None if value["body_blob"] is None else BlobRef.from_avro(value["body_blob"]),
-            sealed_credentials=value["sealed_credentials"],
-            positions=tuple(value["positions"]),
-            replay_of=value["replay_of"],
-            by=value["by"],
-        )
 
 
 RECORDS = (

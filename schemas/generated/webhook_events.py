@@ -3,7 +3,7 @@
 # Written by schemas/generate.py from schemas/avro. Edit the .avsc files, then run `make schemas`.
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 from msgspec import field
 
@@ -15,6 +15,9 @@ class DeliveryRejected(Record, frozen=True, kw_only=True):
     """Requests were refused."""
 
     SCHEMA: ClassVar[str] = "loom.webhook.events.DeliveryRejected"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "name", "delivery_id", "verdict", "detail", "count", "received_at_ms", "retry_after_s",
+    )
 
     name: str
     """Name of the webhook."""
@@ -30,29 +33,6 @@ class DeliveryRejected(Record, frozen=True, kw_only=True):
     """When the last of them came in, UTC milliseconds."""
     retry_after_s: int = 0
     """Seconds after which another one may be taken; 0: unknown."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "delivery_id": self.delivery_id,
-            "verdict": self.verdict,
-            "detail": self.detail,
-            "count": self.count,
-            "received_at_ms": self.received_at_ms,
-            "retry_after_s": self.retry_after_s,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            name=value["name"],
-            delivery_id=value["delivery_id"],
-            verdict=value["verdict"],
-            detail=value["detail"],
-            count=value["count"],
-            received_at_ms=value["received_at_ms"],
-            retry_after_s=value["retry_after_s"],
-        )
 
 
 class DeliveryRepeated(Record, frozen=True, kw_only=True):
@@ -71,30 +51,16 @@ class DeliveryRepeated(Record, frozen=True, kw_only=True):
     received_at_ms: int = 0
     """When it came in, UTC milliseconds."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "delivery_id": self.delivery_id,
-            "run_id": self.run_id,
-            "channel": self.channel,
-            "received_at_ms": self.received_at_ms,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            name=value["name"],
-            delivery_id=value["delivery_id"],
-            run_id=value["run_id"],
-            channel=value["channel"],
-            received_at_ms=value["received_at_ms"],
-        )
-
 
 class EventReceived(Record, frozen=True, kw_only=True):
     """A delivery was taken."""
 
     SCHEMA: ClassVar[str] = "loom.webhook.events.EventReceived"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "name", "delivery_id", "def_id", "delivery", "received_at_ms", "source_position", "replay_of", "by", "agent",
+        "user_id", "user_tier", "goal", "goal_blob", "run_metadata", "metadata", "credentials", "on_complete",
+        "operator_key_restricted", "channel", "after", "run_id", "number", "level",
+    )
     CONTENT: ClassVar[Mapping[str, str]] = {
         "goal": "untrusted",
         "run_metadata": "untrusted",
@@ -149,66 +115,14 @@ class EventReceived(Record, frozen=True, kw_only=True):
     run_id: str = ''
     """Run that it starts."""
 
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "delivery_id": self.delivery_id,
-            "def_id": self.def_id,
-            "delivery": self.delivery,
-            "received_at_ms": self.received_at_ms,
-            "source_position": self.source_position,
-            "replay_of": self.replay_of,
-            "by": self.by,
-            "agent": self.agent,
-            "user_id": self.user_id,
-            "user_tier": self.user_tier,
-            "goal": self.goal,
-            "goal_blob": None if self.goal_blob is None else self.goal_blob.to_avro(),
-            "run_metadata": self.run_metadata,
-            "metadata": self.metadata,
-            "credentials": self.credentials,
-            "on_complete": self.on_complete,
-            "operator_key_restricted": self.operator_key_restricted,
-            "channel": self.channel,
-            "after": self.after,
-            "run_id": self.run_id,
-            "number": self.number,
-            "level": self.level,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            name=value["name"],
-            delivery_id=value["delivery_id"],
-            def_id=value["def_id"],
-            delivery=value["delivery"],
-            received_at_ms=value["received_at_ms"],
-            source_position=value["source_position"],
-            replay_of=value["replay_of"],
-            by=value["by"],
-            agent=value["agent"],
-            user_id=value["user_id"],
-            user_tier=value["user_tier"],
-            goal=value["goal"],
-            goal_blob=None if value["goal_blob"] is None else BlobRef.from_avro(value["goal_blob"]),
-            run_metadata=value["run_metadata"],
-            metadata=value["metadata"],
-            credentials=tuple(value["credentials"]),
-            on_complete=tuple(value["on_complete"]),
-            operator_key_restricted=value["operator_key_restricted"],
-            channel=value["channel"],
-            after=tuple(value["after"]),
-            run_id=value["run_id"],
-            number=value["number"],
-            level=value["level"],
-        )
-
 
 class HookDispatched(Record, frozen=True, kw_only=True):
     """What a delivery asked for was done, or could not be done."""
 
     SCHEMA: ClassVar[str] = "loom.webhook.events.HookDispatched"
+    SCHEMA_ORDER: ClassVar[tuple[str, ...]] = (
+        "name", "delivery_key", "run_id", "status", "code", "message",
+    )
 
     name: str
     """Name of the webhook."""
@@ -222,27 +136,6 @@ class HookDispatched(Record, frozen=True, kw_only=True):
     """Code of a refusal or failure."""
     message: str = ''
     """Its text."""
-
-    def to_avro(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "delivery_key": self.delivery_key,
-            "run_id": self.run_id,
-            "status": self.status,
-            "code": self.code,
-            "message": self.message,
-        }
-
-    @classmethod
-    def from_avro(cls, value: Mapping[str, Any]) -> Self:
-        return cls(
-            name=value["name"],
-            delivery_key=value["delivery_key"],
-            run_id=value["run_id"],
-            status=value["status"],
-            code=value["code"],
-            message=value["message"],
-        )
 
 
 RECORDS = (

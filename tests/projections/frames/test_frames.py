@@ -4,7 +4,7 @@ import pytest
 from loomlog.projections.frames.frame import FRAMES_PER_EVENT, Frame, FrameCall, FrameMemory
 from loomlog.projections.frames.frame_json import parse_input
 from loomlog.projections.frames.frames import build_frames
-from loomlog.projections.frames.output import replay_frames, stream_frame, with_text
+from loomlog.projections.frames.output import replay_frames, stream_frame
 from loomlog.projections.frames.turn_events import CALLS_SHOWN_MAX
 from loomlog.projections.transcript import TranscriptRow
 from loomlog.schemas.generated.run_events import (
@@ -363,7 +363,7 @@ def test_input_has_a_stored_and_a_live_frame_with_one_seq():
     assert stored.payload == [{"role": "user", "content": [{"type": "trusted-text", "text": "more"}]}]
 
 
-def test_a_long_input_refers_to_its_blob_live_and_in_a_replay_until_its_text_is_loaded():
+def test_a_long_input_refers_to_its_blob_live_and_in_a_replay():
     events = [InputReceived(text="", source="webui", text_blob=BLOB), requested(2)]
     input_frame, live = shown(*events)
     assert input_frame.payload == [
@@ -372,9 +372,6 @@ def test_a_long_input_refers_to_its_blob_live_and_in_a_replay_until_its_text_is_
     [replayed] = replay_frames(stored(*events))
     for frame in (stream_frame(live), replayed):
         assert (frame.type, frame.blob) == ("steer", BLOB)
-        full = with_text(frame, "the whole text")
-        assert (full.blob, orjson.loads(full.data)["user_input"]["text"]) == (None, "the whole text")
-        assert "text_blob" not in full.data
 
 
 def test_a_text_in_the_middle_of_a_turn_is_shown_where_it_joins_the_conversation():
@@ -466,16 +463,13 @@ def test_a_replay_hides_the_system_prompt():
     assert [f.type for f in replay_frames(stored(started()))] == ["steer", "started"]
 
 
-def test_a_long_text_refers_to_its_blob_live_and_in_a_replay_until_it_is_loaded():
+def test_a_long_text_refers_to_its_blob_live_and_in_a_replay():
     events = [replied(1, "", text_blob=BLOB), returned(1, 0, "c1", "", text_blob=BLOB)]
     live = [stream_frame(f) for f in shown(*events) if f.type in ("text", "tool_result")]
     replayed = [f for f in replay_frames(stored(*events)) if f.type in ("text", "tool_result")]
     assert live == replayed
     for frame in live:
         assert frame.blob == BLOB
-        full = with_text(frame, "the whole text")
-        assert (full.blob, orjson.loads(full.data)["text"]) == (None, "the whole text")
-        assert "text_blob" not in full.data
 
 
 def test_a_prompt_that_is_one_long_text_refers_to_its_blob_in_a_replay():
@@ -490,8 +484,6 @@ def test_a_prompt_that_is_one_long_text_refers_to_its_blob_in_a_replay():
     for content, blob in cases.items():
         (frame, *_) = replay_frames(stored(started(segments=(Segment(role="user", content=content),))))
         assert frame.blob == blob
-    (frame, *_) = replay_frames(stored(started(segments=(Segment(role="user", content=(long,)),))))
-    assert orjson.loads(with_text(frame, "the whole text").data)["user_input"]["text"] == "the whole text"
 
 
 def test_a_tool_input_that_mentions_a_blob_is_not_one():
