@@ -10,10 +10,12 @@ LOOMLOG_KAFKA and LOOMLOG_POSTGRES use servers that run already. What the stack 
 .loomlog/cache, so only the first session on a machine is slow.
 """
 
+import gc
 import logging
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import uuid
 from collections.abc import AsyncIterator, Iterator
@@ -28,6 +30,10 @@ from loomlog.services.cli.stack.home import open_home
 from loomlog.services.cli.stack.local import LocalStack, local_stack
 from tests.acceptance.installation import Installation, running_installation
 
+# Hundreds of processes are started: with bytecode kept, what they import is compiled once and not in each of them.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # An example that takes long, or is long in the making, tells of the machine and not of the code.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
@@ -37,6 +43,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 CACHE = Path(__file__).parent.parent / ".loomlog" / "cache"
+
+
+def pytest_collection_finish() -> None:
+    # Modules and tests stay to the end. Looking for garbage among them again and again took a twelfth of all time.
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -165,11 +165,11 @@ HOOK_SECRET = "acceptance-hook-secret"
 """Secret of the senders of webhooks."""
 
 
-def link_jars(home: Path) -> None:
-    """Give a state folder the jars, which take a network and a minute; all else is made as for the first time."""
-    (home / "cache").mkdir(parents=True)
-    for jars in CACHE.glob("jars-*"):
-        (home / "cache" / jars.name).symlink_to(jars)
+def link_cache(home: Path) -> None:
+    """Give a state folder the broker's jars and class archive; all else is made as for the first time."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    home.mkdir(parents=True)
+    (home / "cache").symlink_to(CACHE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,7 +215,7 @@ class Installation:
         more = self.folder / "more.yaml"
         more.write_text(MORE_AGENTS.replace("LAB_PORT", str(self.lab_port)))
         home = self.folder / "home"
-        link_jars(home)
+        link_cache(home)
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("LOOMLOG_", "LOOMCYCLE_"))}
         for key in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY"):
             kept.pop(key, None)  # the review here is the synthetic one, whoever runs the tests

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.installation import REPOSITORY, START_TIMEOUT_S, link_jars
+from tests.acceptance.installation import REPOSITORY, START_TIMEOUT_S, link_cache
 
 pytestmark = pytest.mark.stack
 
@@ -25,7 +25,7 @@ def home() -> Iterator[Path]:
 
 
 def test_a_killed_runtime_loses_nothing_and_does_nothing_twice(home: Path) -> None:
-    link_jars(home)
+    link_cache(home)
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("LOOMLOG_", "LOOMCYCLE_"))}
     # Settings of the user, which must not reach the demo's stack.
     environ = kept | {"PYTHONPATH": str(REPOSITORY), "LOOMLOG_HOME": str(home), "LOOMLOG_SPARES": "0"}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from loomlog.services.cli.stack.ports import pick_port
-from tests.acceptance.installation import REPOSITORY, link_jars
+from tests.acceptance.installation import REPOSITORY, link_cache
 from tests.client_package import build_wheel
 
 pytestmark = pytest.mark.stack
@@ -24,7 +24,7 @@ BROKER = "127.0.0.1:19092"
 def folder(tmp_path: Path) -> Iterator[Path]:
     """A copy of what the tutorial names, and a state folder that has the broker's jars."""
     shutil.copytree(REPOSITORY / "docs" / "examples", tmp_path / "docs" / "examples")
-    link_jars(tmp_path / "home")
+    link_cache(tmp_path / "home")
     yield tmp_path
     shutil.rmtree(tmp_path, ignore_errors=True)  # a broker's folder is large
 

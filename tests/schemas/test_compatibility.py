@@ -15,9 +15,8 @@ from loomlog.schemas.generated.run_events import ModelReplied
 from tests.schemas.compatibility import problems, sample
 
 RELEASED = sorted(generate.RELEASED.glob("*/*.avsc"))
-NOW = {
-    name: generate.expand(schema, generate.load_schemas(), set()) for name, schema in generate.load_schemas().items()
-}
+SCHEMAS = generate.load_schemas()
+NOW = {name: generate.expand(schema, SCHEMAS, set()) for name, schema in SCHEMAS.items()}
 REPLIED = NOW[ModelReplied.SCHEMA]
 
 

@@ -38,7 +38,6 @@ def run_seeds(seeds: Iterable[int]) -> Generator[Outcome, None, None]:
                     gc.collect()
     finally:
         gc.enable()
-        gc.unfreeze()
 
 
 def story(outcome: Outcome, *, whole: bool = False) -> list[str]:

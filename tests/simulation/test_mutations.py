@@ -11,8 +11,29 @@ from tests.simulation.seeds import Outcome
 ENOUGH_SEEDS = 1_000
 """Most are found among the first ten; the rarest needs some hundreds."""
 
-KNOWN_SEEDS = {"deliveries_behind_the_row_forgotten": 410, "clock_set_back_fires_again": 397, "lease_forgotten": 224}
-"""The seeds that found what is rare the last time: tried first, and all others when they find nothing any more."""
+KNOWN_SEEDS = {
+    "dense_seq_at_a_take_over": 14,
+    "dense_seq_in_the_rows": 13,
+    "lost_summaries_forgotten": 13,
+    "deliveries_behind_the_row_forgotten": 410,
+    "rows_behind_their_checkpoint": 124,
+    "timers_of_resting_aggregates_forgotten": 10,
+    "pin_ignored_on_recovery": 13,
+    "two_actives": 13,
+    "reducer_without_its_revision": 28,
+    "command_id_of_an_attempt": 7,
+    "timeout_told_as_failure": 45,
+    "lease_not_returned": 120,
+    "cursor_moved_before_the_result": 7,
+    "lost_settlement_counts_as_taken": 120,
+    "lease_forgotten": 224,
+    "leases_of_replaced_owners": 127,
+    "wait_asleep": 120,
+    "wrong_clocks_believed": 50,
+    "clock_set_back_fires_again": 397,
+    "ends_forgotten": 67,
+}
+"""The seeds that found what the first few do not: tried first, and all others when they find nothing any more."""
 
 MISFITS = ("TypeError", "AttributeError", "NameError")
 
@@ -39,4 +60,4 @@ def test_without_a_mutation_the_same_rules_hold() -> None:
     for mutation in MUTATIONS.values():
         with mutation():
             pass
-    assert first_failure(range(50)) is None
+    assert first_failure(range(20)) is None

@@ -95,7 +95,8 @@ def open_home(root: Path, *, cache: Path | None = None) -> Home:
     invalid.
     """
     root = root.expanduser().absolute()
-    home = Home(root=root, cache=(cache or root / "cache").absolute())
+    # Where a linked cache really is: the broker's class archive is for the jars of one path.
+    home = Home(root=root, cache=(cache or root / "cache").resolve())
     for folder in (home.root, home.cache):
         unusable = sorted({character for character in str(folder) if character in FORBIDDEN_PATH_CHARACTERS})
         if unusable:

@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.errors import Permanent, Transient
-from loomlog.connectors.storage import side_table
+from loomlog.connectors.storage import postgres, side_table
 from loomlog.connectors.storage.postgres import PostgresOptions, connect, translate_errors
 from loomlog.connectors.storage.run_credentials import LIFETIME_S, PostgresCredentialRows, RunCredentials
 from tests.connectors.storage.memory import MemoryCredentialRows
@@ -136,8 +136,8 @@ async def test_processes_that_write_first_at_once_do_not_hinder_each_other(postg
         await made.close()
 
 
-@pytest.mark.integration
-async def test_a_server_that_is_away_is_said() -> None:
+async def test_a_server_that_is_away_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres, "POOL_WAIT_S", 0.2)
     made = PostgresCredentialRows(PostgresOptions(dsn="postgresql://someone@127.0.0.1:1/nowhere"))
     with pytest.raises((Transient, Permanent)):
         await made.get("r_1")

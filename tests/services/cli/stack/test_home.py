@@ -35,6 +35,12 @@ def test_a_cache_can_be_shared(tmp_path: Path) -> None:
     assert home.cache.is_dir()
 
 
+def test_a_linked_cache_is_used_by_its_own_path(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "cache").symlink_to(tmp_path / "cache")
+    assert open_home(tmp_path / "state").cache == tmp_path / "cache"
+
+
 def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(StackError, match=r"file/state cannot be written: .*Not a directory.*set LOOMLOG_HOME"):

@@ -1,6 +1,6 @@
 """The promises of the kit that a family's rules keep alone. Each check raises AssertionError when one is broken."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,8 @@ UNHEALTHY = tuple(HealthCheck)
 """Generated commands are filtered, and plays are long: neither says anything about a family."""
 ENVELOPE = CommandEnvelope(command_id="", tenant="acme", subject="ada", issued_at_ms=NOW_MS)
 CODEC = local_codec()
+Steps = list[tuple[Any, int]]
+"""Commands, each with the milliseconds that pass before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ class Decided:
     at_ms: int
 
 
-def play(case: Case, steps: Sequence[tuple[Any, int]]) -> list[Decided]:
+def play(case: Case, steps: Steps) -> list[Decided]:
     """Decide the commands by the rules alone; a timer that has come due between two of them fires before the second."""
     families = FamilySet(case.families)
     family, states, decisions, now_ms = EntityFamilies(families), dict[str, Entity[Any]](), list[Decided](), NOW_MS
@@ -64,7 +66,7 @@ def play(case: Case, steps: Sequence[tuple[Any, int]]) -> list[Decided]:
     return decisions
 
 
-def steps_of(case: Case) -> st.SearchStrategy[list[tuple[Any, int]]]:
+def steps_of(case: Case) -> st.SearchStrategy[Steps]:
     """Commands of the case, generated and registered ones, each with the milliseconds that pass before it."""
     generated = commands_of(case.family, ENVELOPE)
     registered = case.examples(ENVELOPE)
@@ -72,15 +74,37 @@ def steps_of(case: Case) -> st.SearchStrategy[list[tuple[Any, int]]]:
     return st.lists(st.tuples(commands, st.sampled_from((0, 1, STEP_MS_MAX))), max_size=COMMANDS_MAX)
 
 
-def for_every_play(case: Case, check: Any) -> None:
-    """Check many sequences of decisions."""
+_generated: dict[int, tuple[Case, list[Steps]]] = {}
 
+
+def for_every_steps(case: Case, check: Callable[[Steps], object]) -> None:
+    """Check many sequences of commands. They are the same for every check of a case, and made once; Hypothesis makes
+    them again to shrink one that fails.
+    """
+    if id(case) not in _generated:
+        made: list[Steps] = []
+        _generate(case, made.append)
+        _generated[id(case)] = case, made
+    try:
+        for steps in _generated[id(case)][1]:
+            check(steps)
+    except Exception:
+        _generate(case, check)
+        raise
+
+
+def _generate(case: Case, check: Callable[[Steps], object]) -> None:
     @settings(max_examples=EXAMPLES, phases=PHASES, deadline=None, derandomize=True, suppress_health_check=UNHEALTHY)
     @given(steps_of(case))
-    def run(steps: list[tuple[Any, int]]) -> None:
-        check(play(case, steps))
+    def run(steps: Steps) -> None:
+        check(steps)
 
     run()
+
+
+def for_every_play(case: Case, check: Callable[[list[Decided]], object]) -> None:
+    """Check many sequences of decisions."""
+    for_every_steps(case, lambda steps: check(play(case, steps)))
 
 
 def snapshots_and_tails_are_the_full_fold(case: Case) -> None:
@@ -144,13 +168,11 @@ def events_round_trip(case: Case) -> None:
 def rules_are_deterministic(case: Case) -> None:
     """The same decisions, played again later, have the same events and states: no clock, no randomness."""
 
-    @settings(max_examples=EXAMPLES, phases=PHASES, deadline=None, derandomize=True, suppress_health_check=UNHEALTHY)
-    @given(steps_of(case))
-    def run(steps: list[tuple[Any, int]]) -> None:
+    def check(steps: Steps) -> None:
         first, second = play(case, steps), play(case, steps)
         assert [(one.events, one.after) for one in first] == [(one.events, one.after) for one in second]
 
-    run()
+    for_every_steps(case, check)
 
 
 def every_command_has_an_answer(case: Case) -> None:
