@@ -301,14 +301,10 @@ class RunControl:
 
     async def require_running(self, caller: Caller, run_id: str) -> CommandTarget:
         """Return a run that the caller may see and that has not ended. Raises Refused(not_found)."""
-        row = await self.find_target(caller, run_id)
+        row = await self._reads.run_target(caller, run_id)
         if row.status != "running":
             raise already_ended(run_id)
         return row
-
-    async def find_target(self, caller: Caller, run_id: str) -> CommandTarget:
-        """Return a run that the caller may see. Raises Refused(not_found)."""
-        return await self._reads.run_target(caller, run_id)
 
     async def _pause_or_resume(
         self, row: CommandTarget, command: PauseRun | ResumeRun | QuarantineRun | ReleaseRun, *, pending: str

@@ -182,7 +182,7 @@ class InterruptActions:
         """
         require_scope(caller, RUNS_CREATE)
         reason = sanitize_reason(reason)
-        row = await self._control.find_target(caller, run_id)
+        row = await self._reads.run_target(caller, run_id)
         if row.status != "running":
             raise _already_completed(run_id, row.status)
         command = CancelTurn(envelope=self._control.envelope(caller, row), run_id=run_id, reason=reason)

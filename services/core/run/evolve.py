@@ -59,7 +59,7 @@ from loomlog.schemas.generated.run_events import (
     TurnCancelled,
     WaitReported,
 )
-from loomlog.schemas.records import replace
+from loomlog.schemas.records import build_from, replace
 from loomlog.services.core.run.conversation.conversation import without_reasoning
 from loomlog.services.core.run.conversation.prompt import cache_marks, first_message
 from loomlog.services.core.run.interrupts.evolve_approvals import (
@@ -231,33 +231,22 @@ def _apply_run_started(state: State, event: RunStarted, at_ms: int) -> AwaitingM
     system, first = first_message(event.definition, event.segments, options.metadata, options.payload_metadata, memory)
     # Another agent's model would refuse reasoning that it did not sign.
     history = tuple(map(without_reasoning, state.history)) if event.seed and event.forked_from else state.history
-    facts = RunFacts(
+    facts = build_from(
+        RunFacts,
+        event,
         run_id=state.run_id,
-        session_id=event.session_id,
-        agent_id=event.agent_id,
-        subject=event.subject,
-        user_id=event.user_id,
-        options=options,
-        definition=event.definition,
         system=system,
         cache_marks=cache_marks(event.definition, event.segments, memory),
         # A fork may have no text of its own: it answers the end of its prefix.
         messages=(*history, first) if first.blocks else history,
-        idempotency_key=event.idempotency_key,
-        request_sha256=event.request_sha256,
         started_at_ms=at_ms,
-        traceparent=event.traceparent,
         inherited_messages=len(state.history),
         imported_events=0 if event.imported_from is None else event.imported_from.events,
         imported_as="" if event.imported_from is None else import_identity(event.imported_from),
         deadline_ms=deadline(options.run_timeout_s, at_ms),
-        parent=event.parent,
-        seed=event.seed,
         context=ContextGauge(tokens=event.context_tokens, messages=len(history))
         if event.context_tokens
         else EMPTY_GAUGE,
-        max_context_tokens=event.max_context_tokens,
-        skill_pins=event.skill_pins,
         # Later reads of the run see at least what its prompt says.
         positions=memory.positions if memory is not None and event.imported_from is None else (),
     )

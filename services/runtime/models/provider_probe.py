@@ -17,7 +17,7 @@ from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.stream_records import ProviderProbed
 from loomlog.services.core.availability import ERROR_MAX, AvailabilityTable
 from loomlog.services.runtime.models.availability import KEY_FAILURES
-from loomlog.services.stream.global_tables.global_table import PARTITION, GlobalTable, InvalidRecord
+from loomlog.services.stream.global_tables.global_table import PARTITION, GlobalTable
 
 log = logging.getLogger("loomlog.runtime")
 
@@ -94,7 +94,7 @@ class ProviderProber:
             await self._appender.append(
                 self._global_table.topic, PARTITION, [ProducerRecord(key=None, value=self._codec.encode(probed))]
             )
-        except (UnknownOutcome, InvalidRecord) as error:
+        except (UnknownOutcome, ValueError) as error:
             log.warning("the probe of %s could not be published: %s", name, error)
 
     def _is_due(self, name: str, now_ms: int) -> bool:

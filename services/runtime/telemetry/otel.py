@@ -114,17 +114,13 @@ def _read_bounded(response: requests.Response, **_: Any) -> None:
 
 
 def _refuse_redirect(response: requests.Response, **_: Any) -> None:
-    """Raises RedirectRefused, which the exporter logs as the reason why the spans were not accepted."""
+    """Raises ValueError, which the exporter logs as the reason why the spans were not accepted."""
     if 300 <= response.status_code < 400:
         # Without the address, which may hold a password.
-        raise RedirectRefused(
+        raise ValueError(
             f"the collector answered {response.status_code}, and redirects are not followed:"
             " name its own address in LOOMLOG_OTEL_EXPORTER_OTLP_ENDPOINT"
         )
-
-
-class RedirectRefused(Exception):
-    """The collector answered with a redirect."""
 
 
 class OtelTracing(Tracing):

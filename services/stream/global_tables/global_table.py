@@ -29,10 +29,6 @@ State = TypeVar("State")
 Accepted = TypeVar("Accepted", bound=Record | None)
 
 
-class InvalidRecord(Exception):
-    """A record that does not belong to this table; the text names what was expected."""
-
-
 class RecordOrigin(NamedTuple):
     """Where and when a record was read."""
 
@@ -103,7 +99,7 @@ class GlobalTable(Generic[State]):
         return True
 
     def apply_locally(self, record: Record) -> None:
-        """Apply a record of this process before it is read back. Raises InvalidRecord.
+        """Apply a record of this process before it is read back. Raises ValueError.
 
         For folds in which a repeated record changes nothing: the order of the log decides, because every such record is
         read from the log again.
@@ -121,7 +117,7 @@ class GlobalTable(Generic[State]):
             try:
                 decoded = None if record.value is None else self._codec.decode(record.value).record
                 self._apply(decoded, RecordOrigin(record.offset, key, is_new=self._is_followed))
-            except (Undecodable, InvalidRecord) as error:
+            except (Undecodable, ValueError) as error:
                 log.error("%s offset %d is left out: %s", self.topic, record.offset, error)
         self._grown.set()
         if self.table != before:
@@ -130,11 +126,8 @@ class GlobalTable(Generic[State]):
     def _apply(self, record: Record | None, origin: RecordOrigin) -> None:
         if not isinstance(record, self._fold.accepts):
             expected = ", ".join(accepted.__name__ for accepted in self._fold.accepts)
-            raise InvalidRecord(f"a {type(record).__name__}, expected one of {expected}")
-        try:
-            self.table = self._fold.apply(self.table, record, origin)
-        except ValueError as error:
-            raise InvalidRecord(str(error)) from error
+            raise ValueError(f"a {type(record).__name__}, expected one of {expected}")
+        self.table = self._fold.apply(self.table, record, origin)
 
 
 class GlobalTables:

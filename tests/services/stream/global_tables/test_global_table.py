@@ -7,7 +7,7 @@ from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.connectors.protocols import LogTail, ProducerRecord
 from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.stream_records import ModelMarked
-from loomlog.services.stream.global_tables.global_table import GlobalTable, GlobalTables, InvalidRecord
+from loomlog.services.stream.global_tables.global_table import GlobalTable, GlobalTables
 from loomlog.services.stream.global_tables.providers import PROVIDERS
 
 TOPIC = "providers"
@@ -47,5 +47,5 @@ async def test_an_empty_record_is_left_out_unless_the_fold_accepts_it() -> None:
 
 def test_an_invalid_record_of_this_process_is_refused() -> None:
     table = GlobalTable(CODEC, TOPIC, PROVIDERS)
-    with pytest.raises(InvalidRecord, match="odd"):
+    with pytest.raises(ValueError, match="odd"):
         table.apply_locally(ModelMarked(provider="p", model="m", mark="odd"))
