@@ -221,6 +221,30 @@ class PolicyTested(Output, frozen=True, kw_only=True):
 _operation = partial(Operation, tag=TAG)
 _read = partial(_operation, access=requires(RUNS_READ), effect=Effect.READ)
 _administer = partial(_operation, access=requires(TENANT), effect=Effect.WRITE)
+
+
+def _decision(verb: str, summary: str, input_: type[Input], reason: str) -> Operation[Any, Any]:
+    """Return the operation with which a person decides about a call. `reason`: that of the example."""
+    return _operation(
+        name=f"approvals.{verb}",
+        summary=summary,
+        input=input_,
+        output=ApprovalVoted,
+        access=own_data(RUNS_READ),
+        effect=Effect.WRITE,
+        http=(
+            Http(
+                route=f"POST /v1/_approvals/{{run_id}}/{{approval_id}}/{verb}",
+                id=f"{verb}_call",
+                takes_tenant=False,
+                body_optional=True,
+                example={"reason": reason},
+            ),
+        ),
+        mcp=(McpTool(tool=f"{verb}_call", fixed={"surface": "mcp"}),),
+    )
+
+
 POLICY = _read(
     name="approvals.policy",
     summary="Get the tenant's rules for tool calls, in force or of a version.",
@@ -300,40 +324,8 @@ SHOW = _operation(
     effect=Effect.READ,
     http=(Http(route="GET /v1/_approvals/{run_id}/{approval_id}", id="show_approval", takes_tenant=False),),
 )
-APPROVE = _operation(
-    name="approvals.approve",
-    summary="Approve a call; it is made once enough different people have.",
-    input=ApprovalApprove,
-    output=ApprovalVoted,
-    access=own_data(RUNS_READ),
-    effect=Effect.WRITE,
-    http=(
-        Http(
-            route="POST /v1/_approvals/{run_id}/{approval_id}/approve",
-            id="approve_call",
-            takes_tenant=False,
-            body_optional=True,
-            example={"reason": "known supplier"},
-        ),
-    ),
-    mcp=(McpTool(tool="approve_call", fixed={"surface": "mcp"}),),
+APPROVE = _decision(
+    "approve", "Approve a call; it is made once enough different people have.", ApprovalApprove, "known supplier"
 )
-DENY = _operation(
-    name="approvals.deny",
-    summary="Deny a call; the agent gets that as its result.",
-    input=ApprovalDeny,
-    output=ApprovalVoted,
-    access=own_data(RUNS_READ),
-    effect=Effect.WRITE,
-    http=(
-        Http(
-            route="POST /v1/_approvals/{run_id}/{approval_id}/deny",
-            id="deny_call",
-            takes_tenant=False,
-            body_optional=True,
-            example={"reason": "wrong supplier"},
-        ),
-    ),
-    mcp=(McpTool(tool="deny_call", fixed={"surface": "mcp"}),),
-)
+DENY = _decision("deny", "Deny a call; the agent gets that as its result.", ApprovalDeny, "wrong supplier")
 OPERATIONS = (POLICY, SET_POLICY, VERSIONS, ROLL_BACK, TEST, LIST, SHOW, APPROVE, DENY)

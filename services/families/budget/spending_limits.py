@@ -20,6 +20,7 @@ from loomlog.connectors.errors import ConnectorError, describe_unreachable
 from loomlog.projections.tables import EVERY_TENANT
 from loomlog.schemas.generated.budget_commands import RemoveLimit, SetLimit
 from loomlog.schemas.generated.entity_events import CommandRefused
+from loomlog.schemas.records import copy_as
 from loomlog.services.core.access.decide import Caller, access_filter, has_scope
 from loomlog.services.core.access.scopes import ADMIN
 from loomlog.services.core.calendar_month import first_day, month_of
@@ -87,16 +88,12 @@ class BudgetLimits:
         currency = self._currency
         is_new = key not in self._accounts.state.limits
         tokens, micros = await self._spent_this_month(request.scope, tenant, scope_id, currency) if is_new else (0, 0)
-        command = SetLimit(
+        command = copy_as(
+            SetLimit,
+            request,
             envelope=self._accounts.envelope(caller.subject),
             tenant=tenant,
-            scope=request.scope,
             scope_id=scope_id,
-            soft_tokens=request.soft_tokens,
-            hard_tokens=request.hard_tokens,
-            soft_micros=request.soft_micros,
-            hard_micros=request.hard_micros,
-            strict=request.strict,
             currency=currency,
             used_tokens=tokens,
             used_micros=micros,
@@ -176,18 +173,9 @@ class BudgetLimits:
 
 
 def _view_of(limit: Limit, account: AccountUsage) -> LimitView:
-    return LimitView(
-        scope=limit.scope,
-        tenant=limit.tenant,
-        scope_id=limit.scope_id,
-        soft_tokens=limit.soft_tokens,
-        hard_tokens=limit.hard_tokens,
-        soft_micros=limit.soft_micros,
-        hard_micros=limit.hard_micros,
-        strict=limit.strict,
-        currency=limit.currency,
-        by=limit.by,
-        at_ms=limit.at_ms,
+    return copy_as(
+        LimitView,
+        limit,
         used_tokens=account.used_tokens,
         used_micros=account.used_micros,
         reserved_tokens=account.reserved_tokens,

@@ -581,6 +581,7 @@ def _of_credentials(op: str) -> Callable[..., AnyOperation]:
     return partial(
         _operation,
         name=f"identity.{op}_credential",
+        access=requires(TENANT),
         http=(replace(_credential_route, op=op),),
         mcp=(McpTool(tool=CREDENTIAL_TOOL.lower(), op=op),),
         refused=partial(_as_tool_refusal, tool=CREDENTIAL_TOOL),
@@ -591,7 +592,6 @@ CREATE_CREDENTIAL = _of_credentials("create")(
     summary="Store a credential, or a new value of one.",
     input=CredentialCreate,
     output=CredentialRow,
-    access=requires(TENANT),
     effect=Effect.WRITE,
     secret_fields=("value",),
 )
@@ -599,21 +599,18 @@ GET_CREDENTIAL = _of_credentials("get")(
     summary="Get a credential without its value.",
     input=CredentialNamed,
     output=CredentialRow,
-    access=requires(TENANT),
     effect=Effect.READ,
 )
 LIST_CREDENTIALS = _of_credentials("list")(
     summary="List credentials without their values.",
     input=CredentialsList,
     output=CredentialRows,
-    access=requires(TENANT),
     effect=Effect.READ,
 )
 DELETE_CREDENTIAL = _of_credentials("delete")(
     summary="Remove a credential with its value.",
     input=CredentialNamed,
     output=CredentialRemoved,
-    access=requires(TENANT),
     effect=Effect.WRITE,
 )
 REWRAP_CREDENTIALS = _operation(

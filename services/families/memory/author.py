@@ -160,21 +160,16 @@ def author_of(call: Call[Any]) -> Author:
             command_id=call.command_id,
             issued_at_ms=call.issued_at_ms,
         )
-    return Author(
-        tenant=caller.tenant,
-        subject=caller.subject,
+    return copy_as(
+        Author,
+        caller,
         command_id=call.command_id,
         issued_at_ms=call.issued_at_ms,
-        user_id=caller.user_id,
         agent=run.agent,
         run_id=run.run_id,
         root_run_id=run.root_run_id,
         session_id=run.session_id,
-        turn=caller.turn,
-        call=caller.call,
         grants=grants_of(run.grants, is_of_file=not run.agent_def_id),
-        is_isolated=caller.is_isolated,
-        positions=caller.positions,
     )
 
 

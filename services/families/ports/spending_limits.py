@@ -5,15 +5,14 @@ services/families/budget/spending_limits.py.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Protocol
 
+from loomlog.schemas.records import Value
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.stream.archive.state_file import StatedLimit
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LimitRequest:
+class LimitRequest(Value, frozen=True, kw_only=True):
     """A limit as requested; None = no such limit. `tenant` None: the caller's."""
 
     scope: str
@@ -26,8 +25,7 @@ class LimitRequest:
     strict: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LimitView:
+class LimitView(Value, frozen=True, kw_only=True):
     """A limit with the amounts used and reserved under it this month. Micros are millionths of `currency`."""
 
     scope: str
