@@ -45,46 +45,57 @@ class Record(Value, frozen=True):
     def to_avro(self) -> dict[str, Any]:
         """Return the fields in the form and in the order of the schema."""
         fields = asdict(self)
-        for name in _nested_readers(type(self)):
-            fields[name] = _to_avro(fields[name])
+        for name, write in _converters(type(self), _writer_of).items():
+            fields[name] = write(fields[name])
         return {name: fields[name] for name in self.SCHEMA_ORDER} if self.SCHEMA_ORDER else fields
 
     @classmethod
     def from_avro(cls, value: Mapping[str, Any]) -> Self:
         """Return the record with those fields; other keys are ignored."""
         fields = {name: value[name] for name in cls.__struct_fields__}
-        for name, read in _nested_readers(cls).items():
+        for name, read in _converters(cls, _reader_of).items():
             fields[name] = read(fields[name])
         return cls(**fields)
 
 
-def _to_avro(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return [_to_avro(item) for item in value]
-    return value.to_avro() if isinstance(value, Record) else value
-
-
-Reader = Callable[[Any], Any]
-"""Makes the value of a field of the one in the form of the schema."""
+Converter = Callable[[Any], Any]
+"""Makes the value of a field of the one in the form of the schema, or the other way round."""
 
 
 @cache
-def _nested_readers(record: type[Record]) -> Mapping[str, Reader]:
-    """Return the readers of the fields that hold records or tuples; others have one form."""
+def _converters(record: type[Record], converter_of: Callable[[Any], Converter | None]) -> Mapping[str, Converter]:
+    """Return the converters of the fields that have one; the others have one form."""
     hints = get_type_hints(record)
-    readers = {name: _reader_of(hints[name]) for name in record.__struct_fields__}
-    return {name: read for name, read in readers.items() if read is not None}
+    converters = {name: converter_of(hints[name]) for name in record.__struct_fields__}
+    return {name: convert for name, convert in converters.items() if convert is not None}
 
 
-def _reader_of(hint: Any) -> Reader | None:
+def _writer_of(hint: Any) -> Converter | None:
+    inner = get_args(hint)
+    if get_origin(hint) is tuple:
+        write_item = _writer_of(inner[0])
+        return None if write_item is None else lambda values: list(map(write_item, values))
+    if NoneType in inner:  # fastavro takes no tuple in a union
+        return _optional(list if get_origin(inner[0]) is tuple else _writer_of(inner[0]))
+    return Record.to_avro if _is_record(hint) else None
+
+
+def _reader_of(hint: Any) -> Converter | None:
     inner = get_args(hint)
     if get_origin(hint) is tuple:
         read_item = _reader_of(inner[0])
         return tuple if read_item is None else lambda values: tuple(map(read_item, values))
     if NoneType in inner:
-        read = _reader_of(inner[0])
-        return None if read is None else lambda value: None if value is None else read(value)
-    return hint.from_avro if isinstance(hint, type) and issubclass(hint, Record) else None
+        return _optional(_reader_of(inner[0]))
+    return hint.from_avro if _is_record(hint) else None
+
+
+def _optional(convert: Converter | None) -> Converter | None:
+    return None if convert is None else lambda value: None if value is None else convert(value)
+
+
+def _is_record(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, Record)
 
 
 class Secretive(Value, frozen=True):
