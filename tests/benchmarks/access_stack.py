@@ -19,15 +19,12 @@ import base64
 import itertools
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import grpc
 import httpx
@@ -38,7 +35,7 @@ from loomlog.services.grpc.messages import SERVICE
 from tests.benchmarks.closed_loop import percentile, tell
 from tests.benchmarks.http_client import HttpClient
 from tests.benchmarks.machine import machine
-from tests.benchmarks.main import environment_in, loomlog, up
+from tests.benchmarks.main import own_stack
 from tests.benchmarks.workload import CONFIGURATION, SINGLE
 
 GOAL_MS, BOUND_MS, GOAL_S = 300.0, 1_000.0, 30.0
@@ -68,32 +65,26 @@ class Target:
 
 
 @contextmanager
-def own_stack(*, is_encrypted: bool) -> Iterator[Target]:
+def own_target(*, is_encrypted: bool) -> Iterator[Target]:
     """A stack in a folder of its own, with a second api and gRPC."""
-    folder = Path(tempfile.mkdtemp(prefix="loomlog-bench-"))
     token, second = "token-of-the-benchmark", f"127.0.0.1:{pick_port()}"
-    environment = environment_in(folder, CONFIGURATION) | {
+    settings = {
         "LOOMLOG_GRPC_ADDR": f"127.0.0.1:{pick_port()}",
         "LOOMLOG_AUTH_TOKEN": token,
         "LOOMLOG_SECRET_KEY": base64.b64encode(os.urandom(32)).decode(),
     }
     if is_encrypted:
-        environment["LOOMLOG_ENCRYPTION_KEY"] = base64.b64encode(os.urandom(32)).decode()
-    api: subprocess.Popen[bytes] | None = None
-    try:
-        stack = up(environment)
+        settings["LOOMLOG_ENCRYPTION_KEY"] = base64.b64encode(os.urandom(32)).decode()
+    with own_stack(CONFIGURATION, **settings) as (stack, environment):
         more = {"LOOMLOG_KAFKA": stack.kafka, "LOOMLOG_POSTGRES": stack.postgres, "LOOMLOG_LISTEN_ADDR": second}
         api = subprocess.Popen([sys.executable, "-m", "loomlog.services.api.main"], env=environment | more)
-        wait_until_ready(f"http://{second}")
-        yield Target(
-            apis=(f"http://{stack.api}", f"http://{second}"), token=token, grpc=environment["LOOMLOG_GRPC_ADDR"]
-        )
-    finally:
-        if api is not None:
+        try:
+            wait_until_ready(f"http://{second}")
+            apis = (f"http://{stack.api}", f"http://{second}")
+            yield Target(apis=apis, token=token, grpc=environment["LOOMLOG_GRPC_ADDR"])
+        finally:
             api.terminate()
             api.wait(WITHIN_S)
-        loomlog("down", environment)
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def wait_until_ready(api: str) -> None:
@@ -324,7 +315,7 @@ def main() -> int:
     if options.url:
         apis = [one.rstrip("/") for one in options.url.split(",")]
         return 0 if measure(Target(apis=apis, token=options.token, agent=options.agent), options) else 1
-    with own_stack(is_encrypted=not options.in_clear) as target:
+    with own_target(is_encrypted=not options.in_clear) as target:
         return 0 if measure(target, options) else 1
 
 

@@ -21,13 +21,10 @@ parked subscribers; each of 10,000 schedules fired once, at p99 within 3 s.
 
 import argparse
 import asyncio
-import json
-import os
-import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +34,7 @@ from tests.benchmarks.channels_parked import measure_parked, parked_channels, pr
 from tests.benchmarks.channels_publish import measure_publish, print_publish, publish_channels
 from tests.benchmarks.channels_schedules import due_at, measure_schedules, print_schedules, schedules_blocks
 from tests.benchmarks.channels_webhooks import measure_webhooks, print_webhooks
-from tests.benchmarks.machine import machine
-from tests.benchmarks.main import Stack, client, environment_in, loomlog, up
+from tests.benchmarks.main import Stack, client, new_report, options_parser, own_stack, write_report
 from tests.benchmarks.memory import BROKER_WARM_UP_S, IN_FLIGHT
 from tests.benchmarks.workload import CONFIGURATION
 
@@ -56,25 +52,22 @@ def main() -> int:
     options = parse()
     parts = options.parts.split(",")
     scales = [int(text) for text in options.scales.split(",")]
-    report: dict[str, Any] = {"kind": "channels", "machine": machine(Path(tempfile.gettempdir()))}
-    print(f"  {report['machine']}", flush=True)
+    report = new_report("channels")
     if set(parts) - {"schedules"}:
-        with_stack(configuration(options.warm_up + sum(scales)), lambda *at: measure(report, options, parts, *at))
+        with stack_of(configuration(options.warm_up + sum(scales))) as (stack, environment):
+            measure(report, options, parts, stack, environment)
     if "schedules" in parts:
         due = due_at(options.schedules)
         text = LIMITS + CONFIGURATION + channels_schedules.AGENT_TEXT
-        blocks = schedules_blocks(options.schedules, due)
-        with_stack(text, lambda stack, _: measure_due(report, stack, options.schedules, due), blocks)
-    report["at"] = datetime.now(UTC).isoformat(timespec="seconds")
+        with stack_of(text, schedules_blocks(options.schedules, due)) as (stack, _):
+            report["schedules"] = asyncio.run(measure_schedules(stack, options.schedules, due))
     print_report(report)
-    if options.json:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(report, indent=1) + "\n")
+    write_report(report, options.json)
     return 0
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser = options_parser(__doc__)
     parser.add_argument("--parts", default=",".join(PARTS), help=f"some of {','.join(PARTS)}")
     parser.add_argument("--scales", default="1,10,100,1000", help="numbers of circuits")
     parser.add_argument("--warm-up", type=int, default=300, help="circuits before anything is measured")
@@ -85,7 +78,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--idle", type=float, default=30.0, help="seconds in which the idle CPU is measured")
     parser.add_argument("--schedules", type=int, default=10_000, help="schedules due in one second")
     parser.add_argument("--profile", type=Path, help="sample the last scale and write flame graphs here")
-    parser.add_argument("--json", type=Path, help="write the raw results here")
     options = parser.parse_args()
     if unknown := set(options.parts.split(",")) - set(PARTS):
         parser.error(f"--parts: {', '.join(sorted(unknown))} is unknown; expected some of {', '.join(PARTS)}")
@@ -100,21 +92,17 @@ def configuration(circuits: int) -> str:
     return f"{LIMITS}{providers}{agents}channels:\n{channels}{channels_webhooks.WEBHOOKS_TEXT}"
 
 
-def with_stack(text: str, measured: Callable[[Stack, dict[str, str]], None], more: Sequence[str] = ()) -> None:
-    """Measure something on a stack with this configuration and further files."""
-    folder = Path(tempfile.mkdtemp(prefix="loomlog-channels-"))
-    environment = environment_in(folder, text) | ENVIRONMENT
-    for number, block in enumerate(more):
-        path = folder / f"more-{number}.yaml"
-        path.write_text(block)
-        environment["LOOMLOG_CONFIG_FILES"] += f"{os.pathsep}{path}"
+@contextmanager
+def stack_of(text: str, more: Sequence[str] = ()) -> Iterator[tuple[Stack, dict[str, str]]]:
+    """A stack with this configuration and further files, and its environment."""
+    settings = ENVIRONMENT
     if channels_webhooks.SECRET_ENV in text:  # a name that nothing refers to is refused
-        environment[channels_webhooks.SECRET_ENV] = channels_webhooks.SECRET
-    try:
-        measured(up(environment), environment)
-    finally:
-        loomlog("down", environment)
-        shutil.rmtree(folder, ignore_errors=True)
+        settings = settings | {channels_webhooks.SECRET_ENV: channels_webhooks.SECRET}
+    with tempfile.TemporaryDirectory() as folder:
+        for number, block in enumerate(more):
+            (Path(folder) / f"more-{number}.yaml").write_text(block)
+        with own_stack(text, LOOMLOG_CONFIG_DIR=folder, **settings) as stack:
+            yield stack
 
 
 def measure(
@@ -137,10 +125,6 @@ def measure(
     if "parked" in parts:
         report["parked"] = asyncio.run(measure_parked(stack, environment, options.subscribers, options.idle))
         print_parked(report["parked"])
-
-
-def measure_due(report: dict[str, Any], stack: Stack, schedules: int, due: datetime) -> None:
-    report["schedules"] = asyncio.run(measure_schedules(stack, schedules, due))
 
 
 def print_report(report: dict[str, Any]) -> None:

@@ -3,15 +3,12 @@
 Before: scaling.py. After: curves_of_load.py, curves_of_past.py.
 """
 
-import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.main import Stack, client, environment_in, loomlog, up
+from tests.benchmarks.main import Stack, client, own_stack
 from tests.benchmarks.speed_workload import SPEED_CONFIGURATION
 
 Row = dict[str, Any]
@@ -88,16 +85,8 @@ def stack_of(
     **settings: str,
 ) -> Iterator[tuple[Stack, dict[str, str]]]:
     """A stack of its own and its environment, warmed up through the topic or http; taken down at the end."""
-    folder = Path(tempfile.mkdtemp(prefix="loomlog-scaling-"))
-    environment = {**environment_in(folder, configuration), **settings}
     if partitions is not None:
-        environment["LOOMLOG_PARTITIONS"] = str(partitions)
-    try:
-        stack = up(environment, runtimes=runtimes)
+        settings["LOOMLOG_PARTITIONS"] = str(partitions)
+    with own_stack(configuration, runtimes=runtimes, **settings) as (stack, environment):
         client(warm, stack, environment, WARM_UP_IN_FLIGHT, sizes.compiler_s, 1.0)
         yield stack, environment
-    finally:
-        try:
-            loomlog("down", environment)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)

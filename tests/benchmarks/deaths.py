@@ -11,18 +11,15 @@ import argparse
 import asyncio
 import json
 import os
-import shutil
 import signal
 import sys
-import tempfile
 import time
 from itertools import pairwise
-from pathlib import Path
 
 import psutil
 
 from tests.benchmarks.http_client import HttpClient
-from tests.benchmarks.main import environment_in, loomlog
+from tests.benchmarks.main import loomlog, own_stack
 from tests.benchmarks.workload import CONFIGURATION
 
 IN_FLIGHT = 4
@@ -40,14 +37,8 @@ def main() -> int:
     parser.add_argument("--deaths", type=int, default=12)
     parser.add_argument("--apart", default="8,3.5", help="seconds between two deaths")
     options = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="loomlog-bench-"))
-    environment = environment_in(folder, CONFIGURATION)
-    try:
-        loomlog(f"up --detach --runtimes 1 --spares {SPARES}", environment)
+    with own_stack(CONFIGURATION, spares=SPARES) as (_, environment):
         return asyncio.run(measure(environment, options.deaths, [float(text) for text in options.apart.split(",")]))
-    finally:
-        loomlog("down", environment)
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 async def measure(environment: dict[str, str], deaths: int, intervals: list[float]) -> int:

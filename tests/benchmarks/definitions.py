@@ -14,22 +14,18 @@ Goals: a run under 8,192 B, with the long prompt 10,000 B; 2 s and 80 MB; 20 us 
 p99; 300 changes/s.
 """
 
-import argparse
 import asyncio
 import gc
 import json
 import os
 import random
 import secrets
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from typing import Any, cast
@@ -65,8 +61,7 @@ from loomlog.services.stream.entities.reads import EntityReads
 from loomlog.services.stream.family import Topics
 from tests.benchmarks.closed_loop import measure, percentile
 from tests.benchmarks.entities import until_checkpointed, until_projected
-from tests.benchmarks.machine import machine
-from tests.benchmarks.main import Stack, environment_in, log_bytes, loomlog, up
+from tests.benchmarks.main import Stack, log_bytes, new_report, options_parser, own_stack, write_report
 from tests.benchmarks.sse_client import Client
 from tests.benchmarks.topic_client import open_client
 from tests.benchmarks.workload import CONFIGURATION, PROMPT
@@ -90,32 +85,21 @@ MB = 1024 * 1024
 
 def main() -> int:
     """The exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser = options_parser(__doc__)
     parser.add_argument("--lines", type=int, default=10_000)
     parser.add_argument("--promotions", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=6.0)
-    parser.add_argument("--json", type=Path, help="write the raw results here")
     parser.add_argument("--open", metavar="BOOTSTRAP", help="only read the table, and tell what it took")
     parser.add_argument("--load", metavar="BOOTSTRAP", help="only start runs, until killed")
     options = parser.parse_args()
     if options.open or options.load:
         uvloop.run(tell_opening(options.open) if options.open else start_runs(options.load))
         return 0
-    folder = Path(tempfile.mkdtemp(prefix="loomlog-definitions-"))
-    environment = environment_in(folder, CONFIGURATION)
-    facts = machine(folder)
-    print(f"  {facts}", flush=True)
-    report: dict[str, Any] = {"kind": "definitions", "machine": facts, "lines": options.lines}
-    try:
-        stack = up(environment, runtimes=2)
+    report = new_report("definitions") | {"lines": options.lines}
+    with own_stack(CONFIGURATION, runtimes=2) as (stack, environment):
         report |= uvloop.run(measure_all(stack, environment, options.lines, options.promotions, options.seconds))
-    finally:
-        loomlog("down", environment)
-        shutil.rmtree(folder, ignore_errors=True)
-    report["at"] = datetime.now(UTC).isoformat(timespec="seconds")
     print_report(report)
-    if options.json:
-        options.json.write_text(json.dumps(report, indent=1) + "\n")
+    write_report(report, options.json)
     return 0
 
 

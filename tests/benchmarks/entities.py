@@ -14,18 +14,14 @@ Goals (docs/FAMILIES.md): 80 % of A3x2's runs/s; a write under 4 ms at p50; a mi
 answer within 1 s of the claim; a load under 5 ms at p50.
 """
 
-import argparse
 import asyncio
 import json
 import os
 import random
-import shutil
 import statistics
 import sys
-import tempfile
 import time
 from collections import defaultdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +41,7 @@ from loomlog.services.stream.entities.families import FamilySet
 from loomlog.services.stream.entities.hosting import build_entity_parts
 from loomlog.services.stream.family import Topics
 from tests.benchmarks.closed_loop import percentile
-from tests.benchmarks.machine import machine
-from tests.benchmarks.main import Stack, environment_in, loomlog, one_row, up
+from tests.benchmarks.main import Stack, loomlog, new_report, one_row, options_parser, own_stack, write_report
 from tests.benchmarks.workload import CONFIGURATION
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "counter"
@@ -71,36 +66,26 @@ MB = 1024 * 1024
 
 def main() -> int:
     """The exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser = options_parser(__doc__)
     parser.add_argument("--aggregates", type=int, default=1_000_000)
     parser.add_argument("--seconds", type=float, default=6.0)
     parser.add_argument("--repetitions", type=int, default=3)
-    parser.add_argument("--json", type=Path, help="write the raw results here")
     options = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="loomlog-entities-"))
-    environment = environment_in(folder, CONFIGURATION + COUNTING) | {
+    settings = {
         "LOOMLOG_FAMILIES": "counter",
         "PYTHONPATH": f"{EXAMPLE}:{os.environ.get('PYTHONPATH', '')}",
         "LOOMLOG_RUNTIME_METRICS_PORT": "0",
     }
     sys.path.insert(0, str(EXAMPLE))
     os.environ["LOOMLOG_FAMILIES"] = "counter"
-    facts = machine(folder)
-    print(f"  {facts}", flush=True)
-    report: dict[str, Any] = {"kind": "entities", "machine": facts}
-    try:
-        stack = up(environment)
+    report = new_report("entities")
+    with own_stack(CONFIGURATION + COUNTING, **settings) as (stack, environment):
         report["turns"] = measure_turns(stack, environment, options.seconds, options.repetitions)
         report["writes"] = tool_write_ms(stack)
         if options.aggregates:
             report["rest"] = asyncio.run(measure_rest(stack, environment, options.aggregates))
-    finally:
-        loomlog("down", environment)
-        shutil.rmtree(folder, ignore_errors=True)
-    report["at"] = datetime.now(UTC).isoformat(timespec="seconds")
     print_report(report)
-    if options.json:
-        options.json.write_text(json.dumps(report, indent=1) + "\n")
+    write_report(report, options.json)
     return 0
 
 

@@ -10,21 +10,16 @@ py-spy reads another process's memory: root may, and on Linux with kernel.yama.p
 """
 
 import argparse
-import json
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.machine import machine
-from tests.benchmarks.main import Stack, client, environment_in, loomlog, up, warm_up
+from tests.benchmarks.main import Stack, client, new_report, own_stack, warm_up, write_report
 from tests.benchmarks.peers.main import commit
 from tests.benchmarks.stacks import Stack as Sampled
 from tests.benchmarks.stacks import flame_svg, leaves, parse, shares
@@ -50,21 +45,12 @@ def main() -> int:
     # So that a time limit outside leaves no stack behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     options.folder.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="loomlog-flame-"))
-    environment = environment_in(folder, CONFIGURATION)
-    facts = machine(folder)
-    try:
-        stack = up(environment)
+    report = new_report("profile")
+    with own_stack(CONFIGURATION) as (stack, environment):
         warm_up(stack, environment, ["http"])
-        row, sampled = sample(stack, environment, options.seconds, options.rate, folder)
-    finally:
-        loomlog("down", environment)
-        shutil.rmtree(folder, ignore_errors=True)
-    report: dict[str, Any] = {
-        "kind": "profile",
-        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        row, sampled = sample(stack, environment, options.seconds, options.rate)
+    report |= {
         "commit": commit(),
-        "machine": facts,
         "in_flight": IN_FLIGHT,
         "seconds": options.seconds,
         "rate": options.rate,
@@ -90,18 +76,18 @@ def main() -> int:
         print(f"\n{name}: busy {report['processes'][name]['busy_percent']} % of a core, {samples} samples")
         for area, percent in report["processes"][name]["areas"].items():
             print(f"  {percent:5.1f} %  {area}")
-    (options.folder / "profile.json").write_text(json.dumps(report, indent=1) + "\n")
+    write_report(report, options.folder / "profile.json")
     return 0
 
 
 def sample(
-    stack: Stack, environment: dict[str, str], seconds: int, rate: int, folder: Path
+    stack: Stack, environment: dict[str, str], seconds: int, rate: int
 ) -> tuple[dict[str, Any], dict[str, Counter[Sampled]]]:
     """The load's row and the stacks of each process. Raises SystemExit when py-spy may not or cannot look."""
     with ThreadPoolExecutor(1 + len(PROCESSES)) as pool:
         load = pool.submit(client, "http", stack, environment, IN_FLIGHT, LOAD_BEFORE_S, float(seconds) + LOAD_AFTER_S)
         time.sleep(LOAD_BEFORE_S)
-        files = {name: folder / f"{name}.raw" for name in PROCESSES}
+        files = {name: stack.home / f"{name}.raw" for name in PROCESSES}
         spying = {name: pool.submit(record, stack.pids[name], seconds, rate, file) for name, file in files.items()}
         for name, done in spying.items():
             if problem := done.result():

@@ -29,6 +29,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -74,23 +76,18 @@ class Stack:
 
 def main() -> int:
     """The exit code: 0 when every row was measured."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser = options_parser(__doc__)
     parser.add_argument("--in-flight", default="1,16,64")
     parser.add_argument("--seconds", type=float, default=6.0)
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--paths", default="topic,http,writes,put,get")
     parser.add_argument("--figures", default="rows,speed")
-    parser.add_argument("--json", type=Path, help="write the raw results here")
     options = parser.parse_args()
     figures = options.figures.split(",")
     rows = [int(text) for text in options.in_flight.split(",")]
     paths = options.paths.split(",")
-    folder = Path(tempfile.mkdtemp(prefix="loomlog-bench-"))
-    environment = environment_in(folder, SPEED_CONFIGURATION)
-    facts = machine(folder)
-    print(f"  {facts}", flush=True)
-    try:
-        stack = up(environment)
+    report = new_report("bench")
+    with own_stack(SPEED_CONFIGURATION) as (stack, environment):
         warm_up(stack, environment, paths)
         results = (
             measure_all(stack, environment, rows, paths, options.seconds, options.repetitions)
@@ -98,16 +95,48 @@ def main() -> int:
             else []
         )
         speed = measure_speed(stack, environment, options.seconds, options.repetitions) if "speed" in figures else {}
-    finally:
-        loomlog("down", environment)
-        shutil.rmtree(folder, ignore_errors=True)
-    report = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "machine": facts, "rows": results, "speed": speed}
+    report |= {"rows": results, "speed": speed}
     if results:
         print_report(report)
-    if options.json:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(report, indent=1) + "\n")
+    write_report(report, options.json)
     return 0
+
+
+def options_parser(documentation: str | None) -> argparse.ArgumentParser:
+    """The parser of a command that measures and may write its raw results."""
+    parser = argparse.ArgumentParser(description=(documentation or "").split("\n", 1)[0])
+    parser.add_argument("--json", type=Path, help="write the raw results here")
+    return parser
+
+
+def new_report(kind: str) -> dict[str, Any]:
+    """What every report begins with; the machine is measured now, before there is any load, and printed."""
+    facts = machine(Path(tempfile.gettempdir()))
+    print(f"  {facts}", flush=True)
+    return {"kind": kind, "at": datetime.now(UTC).isoformat(timespec="seconds"), "machine": facts}
+
+
+def write_report(report: dict[str, Any], file: Path | None) -> None:
+    """Write the raw results, if a file is asked for."""
+    if file:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(report, indent=1) + "\n")
+
+
+@contextmanager
+def own_stack(
+    configuration: str, *, runtimes: int = 1, spares: int = 0, **settings: str
+) -> Iterator[tuple[Stack, dict[str, str]]]:
+    """A stack in a folder of its own and its environment, with these settings; taken down at the end."""
+    folder = Path(tempfile.mkdtemp(prefix="loomlog-bench-"))
+    environment = environment_in(folder, configuration) | settings
+    try:
+        yield up(environment, runtimes=runtimes, spares=spares), environment
+    finally:
+        try:
+            loomlog("down", environment)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def environment_in(folder: Path, configuration: str) -> dict[str, str]:

@@ -10,20 +10,14 @@
 A stack of its own; figures of a machine that is busy otherwise say nothing. HTTP and MCP are measured in turns.
 """
 
-import argparse
-import json
-import shutil
 import statistics
 import sys
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import httpx
 import psutil
 
-from tests.benchmarks.machine import machine
-from tests.benchmarks.main import PATHS, Stack, client, environment_in, loomlog, up, warm_up
+from tests.benchmarks.main import PATHS, Stack, client, new_report, options_parser, own_stack, warm_up, write_report
 from tests.benchmarks.speed_workload import SPEED_CONFIGURATION
 
 IN_FLIGHT, REPETITIONS = 16, 3
@@ -40,23 +34,14 @@ for _call in ("run", "list", "cheap"):
 
 def main() -> int:
     """Return the exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser = options_parser(__doc__)
     parser.add_argument("--seconds", type=float, default=6.0)
-    parser.add_argument("--json", type=Path, help="write the raw results here")
     options = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="loomlog-protocols-"))
-    environment = environment_in(folder, SPEED_CONFIGURATION)
-    report: dict[str, Any] = {"kind": "protocols", "machine": machine(folder)}
-    print(f"  {report['machine']}", flush=True)
-    try:
-        stack = up(environment)
+    report = new_report("protocols")
+    with own_stack(SPEED_CONFIGURATION) as (stack, environment):
         warm_up(stack, environment, ["http"])
         report |= measure(stack, environment, options.seconds)
-    finally:
-        loomlog("down", environment)
-        shutil.rmtree(folder, ignore_errors=True)
-    if options.json:
-        options.json.write_text(json.dumps(report, indent=1))
+    write_report(report, options.json)
     return 0
 
 

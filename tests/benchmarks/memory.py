@@ -17,17 +17,12 @@ which leaves out parts of a millisecond, so they are the bound below which the c
 Goals: 80 % of A3x2's runs/s; a set under 4 ms at p50, under 60 ms at p99 at 64 in flight; a get under 1 ms at p50.
 """
 
-import argparse
 import asyncio
 import json
-import shutil
 import statistics
 import string
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from loomlog.connectors.kafka import KafkaOptions, KafkaRanges
@@ -36,8 +31,16 @@ from loomlog.schemas.generated.run_events import ToolReturned
 from loomlog.services.cli.stack.liveness import read_responses
 from tests.benchmarks.closed_loop import percentile
 from tests.benchmarks.counting_embedder import CountingEmbedder
-from tests.benchmarks.machine import machine
-from tests.benchmarks.main import WARM_UP_S, Stack, client, environment_in, loomlog, one_row, up
+from tests.benchmarks.main import (
+    WARM_UP_S,
+    Stack,
+    client,
+    new_report,
+    one_row,
+    options_parser,
+    own_stack,
+    write_report,
+)
 from tests.benchmarks.memory_scopes import measure_scopes, print_scopes
 from tests.benchmarks.memory_search import measure_search, print_search
 from tests.benchmarks.projections import EVENTS, ends
@@ -85,27 +88,21 @@ SELECT = sql("sql_query", "SELECT text FROM notes WHERE id = ?", 1)
 
 def main() -> int:
     """The exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser = options_parser(__doc__)
     parser.add_argument("--parts", default=",".join(PARTS), help=f"some of {','.join(PARTS)}")
     parser.add_argument("--keys", type=int, default=1_000_000, help="0 leaves the scopes out")
     parser.add_argument("--vectors", type=int, default=200_000, help="0 leaves the search out")
     parser.add_argument("--seconds", type=float, default=6.0)
     parser.add_argument("--repetitions", type=int, default=3)
-    parser.add_argument("--json", type=Path, help="write the raw results here")
     options = parser.parse_args()
     parts = options.parts.split(",")
     if unknown := set(parts) - set(PARTS):
         parser.error(f"--parts: {', '.join(sorted(unknown))} is unknown; expected some of {', '.join(PARTS)}")
-    folder = Path(tempfile.mkdtemp(prefix="loomlog-memory-"))
-    facts = machine(folder)
-    print(f"  {facts}", flush=True)
-    report: dict[str, Any] = {"kind": "memory", "machine": facts}
+    report = new_report("memory")
     with CountingEmbedder() as embedder:
         memory = EMBEDDER_TEXT.format(url=embedder.url, dimensions=embedder.dimension)
-        environment = environment_in(folder, CONFIGURATION + AGENT_TEXT + memory)
-        environment["LOOMLOG_RUNTIME_METRICS_PORT"] = "0"
-        try:
-            stack = up(environment)
+        settings = {"LOOMLOG_RUNTIME_METRICS_PORT": "0"}
+        with own_stack(CONFIGURATION + AGENT_TEXT + memory, **settings) as (stack, environment):
             if "turns" in parts:
                 report["turns"] = measure_turns(stack, environment, options.seconds, options.repetitions)
             if "calls" in parts:
@@ -116,13 +113,8 @@ def main() -> int:
                 report["search"] = asyncio.run(measure_search(stack.postgres, options.vectors))
             if "scopes" in parts and options.keys:
                 report["scopes"] = asyncio.run(measure_scopes(stack, environment, options.keys, embedder))
-        finally:
-            loomlog("down", environment)
-            shutil.rmtree(folder, ignore_errors=True)
-    report["at"] = datetime.now(UTC).isoformat(timespec="seconds")
     print_report(report)
-    if options.json:
-        options.json.write_text(json.dumps(report, indent=1) + "\n")
+    write_report(report, options.json)
     return 0
 
 

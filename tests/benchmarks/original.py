@@ -13,20 +13,13 @@ is ours divided by theirs within a repetition, and what is printed is their medi
     put, get  keys of memory over HTTP
 """
 
-import argparse
-import json
 import os
-import shutil
 import statistics
 import sys
-import tempfile
 from dataclasses import replace
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.machine import machine
-from tests.benchmarks.main import Stack, client, environment_in, loomlog, up
+from tests.benchmarks.main import Stack, client, new_report, options_parser, own_stack, write_report
 from tests.benchmarks.workload import CONFIGURATION
 
 WARM_UP_S = 30.0
@@ -36,34 +29,26 @@ ROWS = ("writes", "one turn", "put", "get")
 
 def main() -> int:
     """The exit code: 0 when every row was measured."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser = options_parser(__doc__)
     parser.add_argument("--original", default="", help="address of a running server of the original")
     parser.add_argument("--in-flight", default="1,16,64")
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--repetitions", type=int, default=2)
-    parser.add_argument("--json", type=Path, help="write the raw results here")
     options = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="loomlog-bench-"))
-    environment = environment_in(folder, CONFIGURATION)
-    sides: dict[str, tuple[Stack, dict[str, str]]] = {}
-    try:
-        sides["ours"] = (up(environment), environment)
+    report = new_report("original")
+    with own_stack(CONFIGURATION) as ours:
+        sides = {"ours": ours}
         if options.original:
-            theirs = {**environment, "LOOMLOG_AUTH_TOKEN": os.environ.get("ORIGINAL_TOKEN", "")}
-            sides["original"] = (replace(sides["ours"][0], api=options.original), theirs)
+            theirs = {**ours[1], "LOOMLOG_AUTH_TOKEN": os.environ.get("ORIGINAL_TOKEN", "")}
+            sides["original"] = (replace(ours[0], api=options.original), theirs)
         for stack, of_side in sides.values():
             client("writes", stack, of_side, 16, WARM_UP_S, 1.0)
-        rows = [
+        report["rows"] = [
             measured(sides, name, in_flight, options.seconds, options.repetitions)
             for in_flight in map(int, options.in_flight.split(","))
             for name in ROWS
         ]
-    finally:
-        loomlog("down", environment)
-        shutil.rmtree(folder, ignore_errors=True)
-    report = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine(folder.parent), "rows": rows}
-    if options.json:
-        options.json.write_text(json.dumps(report, indent=1) + "\n")
+    write_report(report, options.json)
     return 0
 
 

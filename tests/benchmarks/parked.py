@@ -10,17 +10,11 @@ The bound: 100,000 parked runs under 500 MB over runtime, api and projector toge
 nothing happens. With fewer runs the memory that 100,000 would take is told, from the bytes of a run.
 """
 
-import argparse
 import asyncio
-import json
 import secrets
-import shutil
 import sys
-import tempfile
 import time
 from collections import defaultdict
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -32,8 +26,7 @@ from loomlog.schemas.codec import local_codec
 from loomlog.schemas.generated.run_commands import StartRun
 from loomlog.schemas.generated.values import CommandEnvelope, RunOptions
 from loomlog.schemas.ids import fresh_token
-from tests.benchmarks.machine import machine
-from tests.benchmarks.main import Stack, cpu_seconds, environment_in, loomlog, up
+from tests.benchmarks.main import Stack, cpu_seconds, new_report, options_parser, own_stack, write_report
 from tests.benchmarks.workload import CONFIGURATION
 
 EVENTS, COMMANDS, SNAPSHOTS = "loom.run.events", "loom.run.commands", "loom.run.snapshots"
@@ -60,24 +53,15 @@ OURS = ("runtime", "api", "projector")
 
 def main() -> int:
     """The exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser = options_parser(__doc__)
     parser.add_argument("--runs", type=int, default=10_000)
     parser.add_argument("--idle", type=float, default=30.0, help="seconds in which the idle CPU is measured")
-    parser.add_argument("--json", type=Path, help="write the raw results here")
     options = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="loomlog-parked-"))
-    environment = environment_in(folder, CONFIGURATION + CHATTER)
-    facts = machine(folder)
-    try:
-        stack = up(environment)
-        report = asyncio.run(measure(stack, options.runs, options.idle))
-    finally:
-        loomlog("down", environment)
-        shutil.rmtree(folder, ignore_errors=True)
-    report = {"kind": "parked", "at": datetime.now(UTC).isoformat(timespec="seconds"), "machine": facts, **report}
+    report = new_report("parked")
+    with own_stack(CONFIGURATION + CHATTER) as (stack, _):
+        report |= asyncio.run(measure(stack, options.runs, options.idle))
     print_report(report)
-    if options.json:
-        options.json.write_text(json.dumps(report, indent=1) + "\n")
+    write_report(report, options.json)
     return 0
 
 

@@ -14,17 +14,12 @@ Three things are told, the lag before the filling:
                 every LOOK_S. So a look's interval is in the figure, and so is everything else on this machine
 """
 
-import argparse
 import asyncio
 import json
-import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -38,8 +33,7 @@ from loomlog.projections.engine.builds import Builds, TableHash
 from loomlog.schemas.producer import start_run_record
 from tests.benchmarks.closed_loop import percentile
 from tests.benchmarks.filling import IN_FLIGHT, fill
-from tests.benchmarks.machine import machine
-from tests.benchmarks.main import Stack, client, environment_in, loomlog, up
+from tests.benchmarks.main import Stack, client, loomlog, new_report, options_parser, own_stack, write_report
 from tests.benchmarks.workload import AGENT, CONFIGURATION, PROMPT
 
 EVENTS, COMMANDS = "loom.run.events", "loom.run.commands"
@@ -76,17 +70,13 @@ class Lag:
 
 def main() -> int:
     """The exit code: 1 when rebuilt tables were not equal."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser = options_parser(__doc__)
     parser.add_argument("--events", type=int, default=300_000)
     parser.add_argument("--rate", type=float, default=100.0, help="runs a second while the lag is measured")
     parser.add_argument("--seconds", type=float, default=30.0)
-    parser.add_argument("--json", type=Path, help="write the raw results here")
     options = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="loomlog-projections-"))
-    environment = environment_in(folder, CONFIGURATION)
-    facts = machine(folder)
-    try:
-        stack = up(environment)
+    report = new_report("projections")
+    with own_stack(CONFIGURATION) as (stack, environment):
         client("topic", stack, environment, IN_FLIGHT, 0.0, FIRST_LOAD_S)
         time.sleep(CALM_S)
         lag = asyncio.run(measure_lag(stack, options.rate, options.seconds))
@@ -96,20 +86,9 @@ def main() -> int:
         print(f"  {rebuilt}", flush=True)
         lost = asyncio.run(measure_lost(stack))
         print(f"  {lost}", flush=True)
-    finally:
-        loomlog("down", environment)
-        shutil.rmtree(folder, ignore_errors=True)
-    report = {
-        "kind": "projections",
-        "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": facts,
-        "rebuild": asdict(rebuilt),
-        "lost": asdict(lost),
-        "lag": asdict(lag),
-    }
+    report |= {"rebuild": asdict(rebuilt), "lost": asdict(lost), "lag": asdict(lag)}
     print_report(report)
-    if options.json:
-        options.json.write_text(json.dumps(report, indent=1) + "\n")
+    write_report(report, options.json)
     return 0 if rebuilt.equal and lost.equal else 1
 
 

@@ -21,12 +21,10 @@ BENCH_SMOKE_DELAY_MS=N holds up every run of ours by N milliseconds, to see it f
 
 import argparse
 import json
-import shutil
 import signal
 import statistics
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -34,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.benchmarks.machine import machine, python_ms
-from tests.benchmarks.main import Stack, environment_in, loomlog, up
+from tests.benchmarks.main import Stack, own_stack
 from tests.benchmarks.smoke_verdict import FALLEN, Pair, Ratio, better, expected, falls, ratios
 from tests.benchmarks.workload import CONFIGURATION
 
@@ -82,10 +80,7 @@ def baseline_here() -> dict[str, float]:
 
 def session(baseline: Mapping[str, float], raw: Path | None) -> dict[str, Ratio]:
     """The ratios on a stack of its own; rows that have fallen are measured twice."""
-    folder = Path(tempfile.mkdtemp(prefix="loomlog-smoke-"))
-    environment = environment_in(folder, CONFIGURATION)
-    try:
-        stack = up(environment)
+    with own_stack(CONFIGURATION) as (stack, environment):
         pairs = measure(stack, environment, ROWS, WARM_UP_S, SECONDS)
         result = ratios(pairs)
         show(result, baseline)
@@ -95,9 +90,6 @@ def session(baseline: Mapping[str, float], raw: Path | None) -> dict[str, Ratio]
             more = measure(stack, environment, again, 0.0, AGAIN_SECONDS)
             show(ratios(more), baseline)
             result, pairs = better(result, ratios(more)), [*pairs, *more]
-    finally:
-        loomlog("down", environment)
-        shutil.rmtree(folder, ignore_errors=True)
     if raw:
         raw.write_text(json.dumps([asdict(pair) for pair in pairs]) + "\n")
     return result

@@ -15,19 +15,14 @@ told for each kill:
 Times are those of the broker's log (CreateTime of the records: the clock of this machine).
 """
 
-import argparse
 import asyncio
 import json
 import os
-import shutil
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges
@@ -37,8 +32,7 @@ from loomlog.schemas.generated.stream_events import Claim
 from loomlog.schemas.generated.stream_records import PartitionCheckpoint
 from loomlog.schemas.producer import start_run_record
 from tests.benchmarks.filling import fill
-from tests.benchmarks.machine import machine
-from tests.benchmarks.main import Stack, environment_in, loomlog, up
+from tests.benchmarks.main import Stack, loomlog, new_report, options_parser, own_stack, up, write_report
 from tests.benchmarks.workload import CONFIGURATION
 
 EVENTS, COMMANDS, SNAPSHOTS = "loom.run.events", "loom.run.commands", "loom.run.snapshots"
@@ -66,42 +60,26 @@ class Kill:
 
 def main() -> int:
     """The exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser = options_parser(__doc__)
     parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--live", type=int, default=1_000)
     parser.add_argument("--kills", type=int, default=3)
-    parser.add_argument("--json", type=Path, help="write the raw results here")
     options = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="loomlog-takeover-"))
-    environment = environment_in(folder, WITH_SLEEPERS)
-    environment["LOOMLOG_PARTITIONS"] = "1"
-    facts = machine(folder)
-    try:
-        stack = up(environment)
+    report = new_report("takeover") | {"events": options.events, "live": options.live}
+    with own_stack(WITH_SLEEPERS, LOOMLOG_PARTITIONS="1") as (stack, environment):
         fill(stack, environment, options.events)
         kills = asyncio.run(measure(stack, environment, options.live, options.kills))
         loomlog("down", environment)
         stack = up(environment, spares=1)
         with_spare = asyncio.run(measure(stack, environment, options.live, options.kills, there=options.live, spares=1))
-    finally:
-        loomlog("down", environment)
-        shutil.rmtree(folder, ignore_errors=True)
-    print(f"\nTake-over of a partition with {options.events} past events and {options.live} live runs; {facts}")
+    past = f"{options.events} past events and {options.live} live runs"
+    print(f"\nTake-over of a partition with {past}; {report['machine']}")
     for title, measured in (("The only runtime:", kills), ("With a spare:", with_spare)):
         print(f"{title}\n{'kill':>6}{'claimed s':>12}{'serving s':>12}{'recovered s':>14}")
         for number, kill in enumerate(measured, start=1):
             print(f"{number:>6}{kill.claimed_s:>12.3f}{kill.serving_s:>12.3f}{kill.recovered_s:>14.3f}")
-    if options.json:
-        report = {
-            "kind": "takeover",
-            "at": datetime.now(UTC).isoformat(timespec="seconds"),
-            "machine": facts,
-            "events": options.events,
-            "live": options.live,
-            "kills": [asdict(k) for k in kills],
-            "kills_with_spare": [asdict(k) for k in with_spare],
-        }
-        options.json.write_text(json.dumps(report, indent=1) + "\n")
+    report |= {"kills": [asdict(k) for k in kills], "kills_with_spare": [asdict(k) for k in with_spare]}
+    write_report(report, options.json)
     return 0
 
 

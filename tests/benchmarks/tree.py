@@ -5,21 +5,16 @@ its own with the mock provider and no latency. Told are the seconds from the req
 second, and how long a run of another partition takes meanwhile: a tree must not starve others.
 """
 
-import argparse
 import asyncio
 import json
-import shutil
 import sys
-import tempfile
 import time
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from statistics import median
 
 import httpx
 
-from tests.benchmarks.machine import machine
-from tests.benchmarks.main import environment_in, loomlog, up
+from tests.benchmarks.main import new_report, options_parser, own_stack, write_report
 from tests.benchmarks.workload import CONFIGURATION
 
 AGENT = """\
@@ -43,22 +38,15 @@ class Figures:
 
 def main() -> int:
     """The exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser = options_parser(__doc__)
     parser.add_argument("--widths", type=int, nargs="+", default=[31, 31])
-    parser.add_argument("--json", type=Path, help="write the raw results here")
     options = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="loomlog-tree-"))
-    environment = environment_in(folder, CONFIGURATION + AGENT)
-    try:
-        stack = up(environment)
+    report = new_report("tree") | {"widths": options.widths}
+    with own_stack(CONFIGURATION + AGENT) as (stack, _):
         figures = asyncio.run(measure(stack.api, options.widths))
-    finally:
-        loomlog("down", environment)
-        shutil.rmtree(folder, ignore_errors=True)
-    shown = asdict(figures) | {"widths": options.widths, "machine": machine(Path.cwd())}
-    print(json.dumps(shown, indent=2))
-    if options.json is not None:
-        options.json.write_text(json.dumps(shown, indent=2) + "\n")
+    report |= asdict(figures)
+    print(json.dumps(report, indent=2))
+    write_report(report, options.json)
     return 0
 
 

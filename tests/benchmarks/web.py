@@ -17,20 +17,15 @@ token; 2 % of a core for a tab.
 """
 
 import argparse
-import json
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable
-from datetime import UTC, datetime
-from pathlib import Path
+from contextlib import closing
 from typing import Any
 
 from playwright.sync_api import Browser, sync_playwright
 
 from loomlog.services.cli.stack.ports import pick_port
-from tests.benchmarks.machine import machine
-from tests.benchmarks.main import Stack, client, environment_in, loomlog, up
+from tests.benchmarks.main import Stack, client, new_report, options_parser, own_stack, write_report
 from tests.benchmarks.web_list import measure_list, print_list
 from tests.benchmarks.web_paint import measure_paint, print_paint
 from tests.benchmarks.web_run import measure_run, print_run
@@ -61,38 +56,29 @@ def main() -> int:
         find_chromium()
     except NoBrowser as missing:
         raise SystemExit(str(missing)) from missing
-    report: dict[str, Any] = {"kind": "web", "machine": machine(Path(tempfile.gettempdir()))}
-    print(f"  {report['machine']}", flush=True)
-    folder = Path(tempfile.mkdtemp(prefix="loomlog-web-"))
+    report = new_report("web")
     port = pick_port()
-    environment = environment_in(folder, configuration(port)) | {KEY_ENV: "a-key-of-the-bench"}
-    model = ScriptedModel(port)
-    try:
-        stack = up(environment)
+    settings = {KEY_ENV: "a-key-of-the-bench"}
+    with (
+        closing(ScriptedModel(port)) as model,
+        own_stack(configuration(port), **settings) as (stack, environment),
+    ):
         client("topic", stack, environment, IN_FLIGHT, 0.0, WARM_UP_S)
         with sync_playwright() as playwright:
             browser = launch(playwright)
             report["browser"] = browser.version
             measure(report, options, browser, stack, model)
             browser.close()
-    finally:
-        model.close()
-        loomlog("down", environment)
-        shutil.rmtree(folder, ignore_errors=True)
-    report["at"] = datetime.now(UTC).isoformat(timespec="seconds")
     print_report(report)
-    if options.json:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(report, indent=1) + "\n")
+    write_report(report, options.json)
     return 0
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser = options_parser(__doc__)
     parser.add_argument("--parts", default=",".join(PARTS), help=f"some of {','.join(PARTS)}")
     parser.add_argument("--events", type=int, default=5_000, help="records of the long run")
     parser.add_argument("--rows", type=int, default=100_000, help="runs of the long list")
-    parser.add_argument("--json", type=Path, help="write the raw results here")
     options = parser.parse_args()
     if unknown := set(options.parts.split(",")) - set(PARTS):
         parser.error(f"--parts: {', '.join(sorted(unknown))} is unknown; expected some of {', '.join(PARTS)}")
