@@ -59,7 +59,7 @@ from loomlog.schemas.generated.run_events import (
     TurnCancelled,
     WaitReported,
 )
-from loomlog.schemas.records import build_from, replace
+from loomlog.schemas.records import copy_as, replace
 from loomlog.services.core.run.conversation.conversation import without_reasoning
 from loomlog.services.core.run.conversation.prompt import cache_marks, first_message
 from loomlog.services.core.run.interrupts.evolve_approvals import (
@@ -231,7 +231,7 @@ def _apply_run_started(state: State, event: RunStarted, at_ms: int) -> AwaitingM
     system, first = first_message(event.definition, event.segments, options.metadata, options.payload_metadata, memory)
     # Another agent's model would refuse reasoning that it did not sign.
     history = tuple(map(without_reasoning, state.history)) if event.seed and event.forked_from else state.history
-    facts = build_from(
+    facts = copy_as(
         RunFacts,
         event,
         run_id=state.run_id,
