@@ -9,6 +9,7 @@ Before: projections/engine/projection.py. After: the CLI, the projector's status
 
 from typing import NamedTuple
 
+from msgspec import structs
 from sqlalchemy import func, select, tuple_
 
 from loomlog.connectors.storage.postgres import PostgresReader
@@ -41,17 +42,7 @@ entity_problems = problems.to_metadata(entity_metadata)
 
 def apply(topic: str, problem: ProjectionProblem) -> ProblemRow:
     """The row of a problem."""
-    return ProblemRow(
-        topic=topic,
-        partition=problem.partition,
-        offset=problem.offset,
-        run_id=problem.run_id,
-        kind=problem.kind,
-        error=problem.error,
-        timestamp_ms=problem.timestamp_ms,
-        key=problem.key,
-        value=problem.value,
-    )
+    return ProblemRow(topic=topic, **structs.asdict(problem))
 
 
 async def list_problems(

@@ -394,13 +394,7 @@ def _to_grants(agent: AgentBlock) -> AgentGrants | None:
         channels_subscribe=agent.channels.subscribe,
         memory_consolidation=may_consolidate(agent.memory_consolidation),
         core_blocks=tuple(
-            CoreBlock(
-                label=block.label,
-                scope=block.scope or DEFAULT_BLOCK_SCOPE,
-                limit_bytes=block.limit_bytes,
-                read_only=block.read_only,
-            )
-            for block in agent.core_blocks
+            CoreBlock(**asdict(block) | {"scope": block.scope or DEFAULT_BLOCK_SCOPE}) for block in agent.core_blocks
         ),
     )
     return None if grants == NO_GRANTS else grants
@@ -417,17 +411,7 @@ def _changed_grants(grants: AgentGrants) -> dict[str, object]:
 
 
 def _to_sampling(block: SamplingBlock | None) -> Sampling | None:
-    if block is None:
-        return None
-    return Sampling(
-        temperature=block.temperature,
-        top_p=block.top_p,
-        top_k=block.top_k,
-        frequency_penalty=block.frequency_penalty,
-        presence_penalty=block.presence_penalty,
-        seed=block.seed,
-        stop=block.stop,
-    )
+    return None if block is None else Sampling(**asdict(block))
 
 
 def _to_compaction(
@@ -448,16 +432,7 @@ def _to_compaction(
         model = alias.model or select_newest(alias.model_pattern, listings.get(alias.provider, ())) or ""
         is_there = bool(model) and alias.provider in usable
         provider, model = (alias.provider, model) if is_there else ("", "")
-    return Compaction(
-        enabled=block.enabled,
-        target_percentage=block.target_percentage,
-        keep_last_n=block.keep_last_n,
-        keep_first=block.keep_first,
-        autocompact_at_pct=block.autocompact_at_pct,
-        provider=provider,
-        model=model,
-        memory_flush=block.memory_flush,
-    )
+    return Compaction(**asdict(block) | {"provider": provider, "model": model})
 
 
 def _to_volume_bindings(
