@@ -226,7 +226,7 @@ POLICY = _operation(
     output=PolicyVersion,
     access=requires(RUNS_READ),
     effect=Effect.READ,
-    http=(Http(route="GET /v1/_approvals/policy", id="get_approval_rules"),),
+    http=(Http(route="GET /v1/_approvals/policy", id="get_approval_rules", refusal_statuses=(404,)),),
 )
 SET_POLICY = _operation(
     name="approvals.set_policy",
