@@ -120,7 +120,8 @@ class Secretive(Value, frozen=True):
 def copy_as(target: type[StructT], source: Struct, /, **fields: Any) -> StructT:
     """Return a struct of another class with the fields that both have; `fields` are given besides, or instead.
 
-    For what follows from a struct and tells the same: the event of a command, the row of a state.
+    For what follows from a struct and tells the same: the event of a command, the row of a state. What decides about
+    rights, such as the author of a change or the options of a run, has its fields named instead.
     """
     copied = {name: getattr(source, name) for name in _common_fields(target, type(source))}
     return target(**(copied | fields))

@@ -249,16 +249,19 @@ def channel_caller(call: Call[Any]) -> ChannelCaller:
     """Return the caller of an operation as the rules of channels see it."""
     caller, run = call.caller, call.caller.run
     if run is not None:
-        return copy_as(
-            ChannelCaller,
-            caller,
+        return ChannelCaller(
+            tenant=caller.tenant,
             origin=Origin.AGENT,
+            subject=caller.subject,
             command_id=call.command_id,
             issued_at_ms=call.issued_at_ms,
+            user_id=caller.user_id,
             agent=run.agent,
             call=CallRef(run_id=run.run_id, turn=caller.turn, index=caller.call),
             publish=tuple(run.grants.get("channels_publish") or ()),
             subscribe=tuple(run.grants.get("channels_subscribe") or ()),
+            is_isolated=caller.is_isolated,
+            positions=caller.positions,
         )
     user_id = getattr(call.input, "user_id", "")
     return ChannelCaller(

@@ -33,7 +33,7 @@ from loomlog.schemas.generated.pause_events import PauseLifted, PauseSet
 from loomlog.schemas.generated.run_events import InterruptionClosed, InterruptionOpened
 from loomlog.schemas.ids import hashed_token
 from loomlog.schemas.reader import RawEvent
-from loomlog.schemas.records import Value, copy_as
+from loomlog.schemas.records import Value
 from loomlog.services.core.availability import RATE_LIMITED, RECOVERED, STALLED, AvailabilityTable
 from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.core.run.interrupts.approvals import AskedApproval
@@ -245,12 +245,14 @@ class SystemChannels:
             await self._publish(await queue.get())
 
     async def _publish(self, message: SystemMessage) -> None:
-        caller = copy_as(
-            ChannelCaller,
-            message,
+        caller = ChannelCaller(
+            tenant=message.tenant,
             origin=Origin.SYSTEM,
             subject=SUBJECT,
+            command_id=message.command_id,
             issued_at_ms=0 if message.is_repeated else self._clock_ms(),
+            user_id=message.user_id,
+            agent=message.agent,
             publisher=SYSTEM_MARK,
         )
         for attempt in range(TRIES):

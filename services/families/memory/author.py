@@ -160,16 +160,21 @@ def author_of(call: Call[Any]) -> Author:
             command_id=call.command_id,
             issued_at_ms=call.issued_at_ms,
         )
-    return copy_as(
-        Author,
-        caller,
+    return Author(
+        tenant=caller.tenant,
+        subject=caller.subject,
         command_id=call.command_id,
         issued_at_ms=call.issued_at_ms,
+        user_id=caller.user_id,
         agent=run.agent,
         run_id=run.run_id,
         root_run_id=run.root_run_id,
         session_id=run.session_id,
+        turn=caller.turn,
+        call=caller.call,
         grants=grants_of(run.grants, is_of_file=not run.agent_def_id),
+        is_isolated=caller.is_isolated,
+        positions=caller.positions,
     )
 
 
@@ -180,17 +185,20 @@ def author_of_run(
     have been made.
     """
     definition = facts.definition
-    return copy_as(
-        Author,
-        facts,
+    return Author(
         tenant=tenant,
+        subject=facts.subject,
         command_id=command_id,
         issued_at_ms=issued_at_ms,
+        user_id=facts.user_id,
         agent=definition.name,
+        run_id=facts.run_id,
         root_run_id=facts.run_id if facts.parent is None else facts.parent.root_run_id,
+        session_id=facts.session_id,
         turn=turn,
         grants=grants_of_run(definition),
         is_isolated=is_isolated,
+        positions=facts.positions,
     )
 
 

@@ -16,7 +16,6 @@ from loomlog.connectors.models.untrusted_json import repair_text
 from loomlog.connectors.process.logs import about
 from loomlog.connectors.protocols import Blobs
 from loomlog.schemas.generated.values import AgentDefinition, AgentGrants, MemoryContext
-from loomlog.schemas.records import copy_as
 from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.core.run.commands import CommandRefusal
 from loomlog.services.core.run.lifecycle.fork import is_long
@@ -182,12 +181,17 @@ class PromptMemory:
         return await entries.search(self._finder, query)
 
     def _author(self, run: PromptRun) -> Author:
-        return copy_as(
-            Author,
-            run,
+        return Author(
+            tenant=run.tenant,
+            subject=run.subject,
             command_id=run.run_id,
             issued_at_ms=0,
+            user_id=run.user_id,
             agent=run.definition.name,
+            run_id=run.run_id,
+            root_run_id=run.root_run_id,
+            session_id=run.session_id,
             grants=grants_of_run(run.definition),
             is_isolated=self._is_isolated(run.tenant, run.subject),
+            positions=run.positions,
         )

@@ -394,5 +394,12 @@ def _start(aggregate: str, event: ScheduleFired) -> StartRun:
         segments=run.segments,
         run_id=event.run_id,
         user_id=run.user_id,
-        options=copy_as(RunOptions, run, credentials=tuple(sorted(run.credentials_env)), trigger=aggregate),
+        options=RunOptions(
+            user_tier=run.user_tier,
+            metadata=run.metadata,
+            credentials=tuple(sorted(run.credentials_env)),
+            operator_key_restricted=run.operator_key_restricted,
+            on_complete=run.on_complete,
+            trigger=aggregate,
+        ),
     )

@@ -186,8 +186,22 @@ def sends(webhook: Webhook, event: WebhookEvent) -> Sequence[Send]:
     if not isinstance(event, EventReceived) or not event.run_id:
         return ()
     goal = ContentBlock(type="untrusted-block", kind=GOAL_KIND, text=event.goal, blob=event.goal_blob)
-    options = copy_as(RunOptions, event, payload_metadata=event.run_metadata, trigger=webhook.id)
-    start = copy_as(
-        StartRun, event, envelope=FROM_OUTBOX, segments=(Segment(role="user", content=(goal,)),), options=options
+    options = RunOptions(
+        user_tier=event.user_tier,
+        metadata=event.metadata,
+        payload_metadata=event.run_metadata,
+        credentials=event.credentials,
+        operator_key_restricted=event.operator_key_restricted,
+        on_complete=event.on_complete,
+        trigger=webhook.id,
+    )
+    start = StartRun(
+        envelope=FROM_OUTBOX,
+        agent=event.agent,
+        segments=(Segment(role="user", content=(goal,)),),
+        run_id=event.run_id,
+        user_id=event.user_id,
+        options=options,
+        after=event.after,
     )
     return [Send(to="run", command=start)]
