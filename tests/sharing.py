@@ -1,9 +1,8 @@
 """Who runs what when the tests run in several processes (`pytest -n 2`, `make test`).
 
-The broker and the Postgres of the session belong to one process, so that they are started once; each folder of whole
-stacks is a share, and so is what looks at the second stack, because one process after the other would wait longest for
-these. They come first; files of pure tests fill what is left. A failure is printed when it happens, so that a run that
-is stopped has told it. Loaded by `-p tests.sharing`.
+The broker and the Postgres of the session belong to one process, whole stacks to one, so that each is started once;
+files of pure tests fill what is left. A failure is printed when it happens, so that a run that is stopped has told it.
+Loaded by `-p tests.sharing`.
 """
 
 from functools import cache
@@ -14,7 +13,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 ROOT = Path(__file__).parent.parent
-SECOND_STACK, OUTSIDE = "second_stack: Installation", "outside"
+STACKS, OUTSIDE = "stacks", "outside"
 STACK_FOLDERS = frozenset({"acceptance", "browser", "chaos"})
 OUTSIDE_FOLDERS = frozenset({"cli", "projections", "projector", "redpanda"})
 """Folders of tests that start programs of their own or share fixtures of the broker and of Postgres."""
@@ -22,7 +21,7 @@ OUTSIDE_WORDS = ("pytest.mark.integration", "pytest.mark.stack", "pg_schema", "t
 
 
 class Sharing(LoadScopeScheduling):  # type: ignore[misc]  # xdist ships no types for it
-    """A file is the smallest share; all that is outside is one, and each folder of whole stacks."""
+    """A file is the smallest share; all that is outside is one, and all whole stacks."""
 
     def _split_scope(self, nodeid: str) -> str:
         return scope_of(nodeid.partition("::")[0])
@@ -31,23 +30,12 @@ class Sharing(LoadScopeScheduling):  # type: ignore[misc]  # xdist ships no type
 @cache
 def scope_of(path: str) -> str:
     """The share of a test file, given relative to the root."""
-    text = (ROOT / path).read_text()
-    for folder in STACK_FOLDERS & set(Path(path).parts):
-        return SECOND_STACK if SECOND_STACK in text else folder
+    if STACK_FOLDERS & set(Path(path).parts):
+        return STACKS
     if OUTSIDE_FOLDERS & set(Path(path).parts):
         return OUTSIDE
+    text = (ROOT / path).read_text()
     return OUTSIDE if any(word in text for word in OUTSIDE_WORDS) else path
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes long comes first."""
-    order = [*sorted(STACK_FOLDERS), SECOND_STACK, OUTSIDE]
-
-    def rank(item: pytest.Item) -> int:
-        scope = scope_of(item.nodeid.partition("::")[0])
-        return order.index(scope) if scope in order else len(order)
-
-    items.sort(key=rank)
 
 
 def pytest_xdist_make_scheduler(config: Any, log: Any) -> Sharing:
@@ -70,5 +58,4 @@ class FailuresAtOnce:
 @pytest.hookimpl(trylast=True)  # after the terminal's
 def pytest_configure(config: Any) -> None:
     if not hasattr(config, "workerinput"):  # the processes of the tests hand their reports over
-        config.option.loadscopereorder = False  # it would begin with the shares of the most tests, not of the longest
         config.pluginmanager.register(FailuresAtOnce(config.pluginmanager.get_plugin("terminalreporter")))
