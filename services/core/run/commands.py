@@ -244,7 +244,7 @@ class WaitReportCommand(Value, frozen=True, kw_only=True):
 
 
 class OfModelCall(Value, frozen=True, kw_only=True):
-    """What became of an attempt of a model call."""
+    """The outcome of an attempt of a model call."""
 
     at_ms: int
     turn: int
@@ -256,7 +256,7 @@ class OfModelCall(Value, frozen=True, kw_only=True):
 
 
 class OfToolCall(Value, frozen=True, kw_only=True):
-    """What became of an attempt of a tool call, and the actions of hooks on it, in the order of the hooks."""
+    """The outcome of an attempt of a tool call, and the actions of hooks on it, in the order of the hooks."""
 
     at_ms: int
     turn: int
@@ -270,7 +270,7 @@ class OfToolCall(Value, frozen=True, kw_only=True):
 
 
 class OfSummaryCall(Value, frozen=True, kw_only=True):
-    """What became of an attempt of a summary call."""
+    """The outcome of an attempt of a summary call."""
 
     at_ms: int
     number: int

@@ -17,8 +17,11 @@ from loomlog.services.cli.main import app
 from loomlog.services.families.memory import FAMILY
 from tests.services.api.serving import served
 from tests.services.application.world import ACME
-from tests.services.cli.fake_api import FakeApi, let_commands_use
+from tests.services.cli.conftest import fake
+from tests.services.cli.fake_api import let_commands_use
 from tests.services.entities import MemoryEntities
+
+__all__ = ["fake"]
 
 
 def memory(*arguments: str, stdin: bytes | str = "") -> Any:
@@ -29,14 +32,6 @@ def ok(result: Any) -> list[str]:
     """Lines of a command that succeeded, without spaces at their ends and doubled ones."""
     assert result.exit_code == 0, result.output
     return [" ".join(text.split()) for text in result.stdout.splitlines()]
-
-
-@pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
-    fake = FakeApi()
-    let_commands_use(monkeypatch, fake.client)
-    monkeypatch.setenv("COLUMNS", "200")
-    return fake
 
 
 class ServedMemory:
