@@ -140,8 +140,7 @@ async def open_application(
     async with contextlib.AsyncExitStack() as stack:
         opener = _Opener(stack, endpoints, codec, readiness)
         await opener.connect()
-        hub, events = await opener.open_runs()
-        previews = await opener.open_previews()
+        hub, events, previews = await opener.open_runs()
         keys = await opener.wait("broker", opener.open_subject_keys)
         watch = PositionWatch(lambda: connect(endpoints.postgres), endpoints.read_model_prefix, *opener.prefixes)
         sets = await opener.open_topic_sets(keys, watch)
@@ -276,21 +275,25 @@ class _Opener:
         """Open a tail of the topic from these offsets."""
         return self.until_closed(await self.wait("broker", partial(open_tail, self._endpoints.kafka, topic, offsets)))
 
-    async def open_runs(self) -> tuple[EventHub, KafkaTail]:
-        """Open the hub of events of runs, and their tail from where the read models are."""
-        topic = self._endpoints.topics.events
-        starts = await self.wait("postgres", lambda: _hub_starts(self.projection, topic, self._partitions))
+    async def open_runs(self) -> tuple[EventHub, KafkaTail, KafkaTail]:
+        """Open the hub of runs; the tail of their events from where the read models are, and the tail of what models
+        are saying from the turns under way on.
+        """
+        topics = self._endpoints.topics
+        starts = await self.wait("postgres", lambda: _hub_starts(self.projection, topics.events, self._partitions))
+        ranges = await self.wait("broker", lambda: _preview_ranges(self.ranges, topics.previews, self._partitions))
         hub = EventHub(
-            self._codec, starts, live_runs=await self.wait("postgres", lambda: _list_live_runs(self.projection))
+            self._codec,
+            starts,
+            preview_ends={partition: end for partition, (start, end) in ranges.items() if start < end},
+            live_runs=await self.wait("postgres", lambda: _list_live_runs(self.projection)),
         )
         log.info("the log has %d partitions; reading from %s", self._partitions, _describe_starts(starts))
-        return hub, await self.tail(topic, {partition: start.next_offset for partition, start in starts.items()})
-
-    async def open_previews(self) -> KafkaTail:
-        """Open a tail of what models are saying, from the turns under way on."""
-        topic = self._endpoints.topics.previews
-        starts = await self.wait("broker", lambda: _preview_starts(self.ranges, topic, self._partitions))
-        return await self.tail(topic, starts)
+        return (
+            hub,
+            await self.tail(topics.events, {partition: start.next_offset for partition, start in starts.items()}),
+            await self.tail(topics.previews, {partition: start for partition, (start, _) in ranges.items()}),
+        )
 
     async def open_subject_keys(self) -> SubjectKeys | None:
         """Read the keys of subjects; None when content is not encrypted. Raises Transient."""
@@ -419,13 +422,15 @@ async def _list_live_runs(projection: SqlReadModels) -> list[LiveRun]:
         return []
 
 
-async def _preview_starts(ranges: KafkaRanges, topic: str, partitions: int) -> Mapping[int, int]:
-    """Return offsets of previews from which the turns that are under way are whole, if they are not too long."""
+async def _preview_ranges(ranges: KafkaRanges, topic: str, partitions: int) -> Mapping[int, tuple[int, int]]:
+    """Return offsets of previews from which the turns that are under way are whole, if they are not too long; and the
+    ends of their partitions.
+    """
     since_ms = int((time.time() - limits.RECENT_AGE_MAX_S) * 1_000)
     most = limits.PREVIEWS_READ_BACK_MAX // partitions
     ends = await ranges.end_offsets(topic, partitions)
     return {
-        partition: max(end - most, await ranges.offset_at(topic, partition, since_ms))
+        partition: (max(end - most, await ranges.offset_at(topic, partition, since_ms)), end)
         for partition, end in ends.items()
     }
 

@@ -99,6 +99,8 @@ PREVIEWS_READ_BACK_MAX = 50_000
 """Maximum previews that a process reads back when it starts, so that a turn under way goes on in its streams: half a
 second of CPU.
 """
+READ_BACK_WAIT_S = 5.0
+"""Maximum wait of a stream for previews to be read back when the process starts."""
 ITEM_OVERHEAD_BYTES = 410
 """Memory of a kept record besides its bytes (tracemalloc: tuple, numbers, list and queue entries)."""
 QUEUE_ITEMS_MAX = 4_096

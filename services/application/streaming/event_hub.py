@@ -17,6 +17,7 @@ Before: the owners' appends. After: run_stream.py; services/application/queries/
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -96,6 +97,7 @@ class EventHub:
         codec: Codec,
         starts: Mapping[int, HubStart],
         *,
+        preview_ends: Mapping[int, int] | None = None,
         live_runs: Iterable[LiveRun] = (),
         recent_events: RecentEvents | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -128,6 +130,11 @@ class EventHub:
         self._preview_ids = codec.schema_ids_of(frozenset({ModelDelta.SCHEMA}))
         self._is_stopping = False
         self._follows_a_run = asyncio.Event()
+        self._unread_previews = dict(preview_ends or {})
+        """Ends at the start of this process, of partitions whose previews were not read up to there yet."""
+        self._previews_are_read = asyncio.Event()
+        if not self._unread_previews:
+            self._previews_are_read.set()
 
     # --- subscribers -------------------------------------------------------------------------------------------------
 
@@ -281,6 +288,21 @@ class EventHub:
             wanting = [one for one in self._subscriptions.get(run_id, ()) if one.wants_previews]
             if wanting:
                 self._dispatch(DeltaItem(record.value, partition, self._codec), wanting)
+        if self._unread_previews and records:
+            self._note_read_back(partition, records[-1].offset + 1)
+
+    def _note_read_back(self, partition: int, position: int) -> None:
+        if position >= self._unread_previews.get(partition, position + 1):
+            del self._unread_previews[partition]
+        if not self._unread_previews:
+            self._previews_are_read.set()
+
+    async def wait_for_previews(self) -> None:
+        """Return when the previews from before this process are read, at the latest after READ_BACK_WAIT_S."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limits.READ_BACK_WAIT_S):
+                await self._previews_are_read.wait()
+        self._previews_are_read.set()
 
     def wake(self) -> None:
         """Wake every subscriber with new items, once."""

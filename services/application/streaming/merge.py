@@ -58,12 +58,14 @@ class Decryptor:
 class PreviewBuffer:
     """Tracks how much of the current turn a client has received."""
 
-    __slots__ = ("_attempt", "_decryptor", "_held", "_open", "_sent")
+    __slots__ = ("_attempt", "_decryptor", "_held", "_open", "_sent", "_silent_turn")
 
     def __init__(self, decryptor: Decryptor | None = None) -> None:
         self._decryptor = decryptor
         self._attempt = (0, 0)
         """Turn and attempt of the newest model call."""
+        self._silent_turn = 0
+        """The turn under way whose attempt is not known, because it had no previews yet; 0 for none."""
         self._open = False
         self._sent = {"text": 0, "thinking": 0}
         self._held: list[DeltaItem] = []
@@ -73,10 +75,11 @@ class PreviewBuffer:
         under way after that event, 0 for none.
 
         If the event that opened the turn is not among them, the newest attempt that has previews is the current one.
-        Without any it is unknown: the turn is then shown when it is in the log, without previews.
+        Without any it is the attempt of the next preview of that turn: all that were there are in `recent`.
         """
         # The waiting ones arrive again with the new subscription, or their gap is filled when the turn is in the log.
         self._held.clear()
+        self._silent_turn = 0
         for item in reversed(recent):
             if isinstance(item, DeltaItem) or item.raw.seq > last_event:
                 continue
@@ -98,6 +101,8 @@ class PreviewBuffer:
         attempts = [delta.attempt for delta in deltas if delta.turn == open_turn]
         if attempts:
             self.turn_requested(open_turn, max(attempts))
+        elif open_turn > self._attempt[0] or not self._open:
+            self._silent_turn = open_turn
 
     def turn_requested(self, turn: int, attempt: int) -> list[StreamChunk]:
         """Note the start of a model call; return the previews that waited for it."""
@@ -105,17 +110,21 @@ class PreviewBuffer:
             self._attempt = (turn, attempt)
             self._sent = {"text": 0, "thinking": 0}
         self._open = True
+        self._silent_turn = 0
         held, self._held = self._held, []
         return [piece for item in held for piece in self.new_chunks(item)]
 
     def turn_ended(self) -> None:
         """Note that the model call has returned or failed; later previews of it are dropped."""
         self._open = False
+        self._silent_turn = 0
 
     def new_chunks(self, item: DeltaItem) -> list[StreamChunk]:
         """Return the part of a preview to send now."""
         delta = item.delta
         attempt = (delta.turn, delta.attempt)
+        if attempt > self._attempt and delta.turn == self._silent_turn:
+            self.turn_requested(*attempt)
         if attempt > self._attempt:
             if len(self._held) < BUFFERED_PREVIEWS_MAX:
                 self._held.append(item)

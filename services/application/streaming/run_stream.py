@@ -195,6 +195,7 @@ class RunStream:
             # The new subscription begins before the rows are read, so nothing is missed in between.
             self._subscription.close()
             self._subscription = self._sources.hub.subscribe(run_id, previews=True)
+        await self._sources.hub.wait_for_previews()
         await self._sources.barrier.wait_for_own_writes(self._sources.partition_of(run_id))
         self._stored_run = await self._sources.projection.follow_from(self._scope, run_id)
         if self._stored_run is None:

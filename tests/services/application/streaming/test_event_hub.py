@@ -239,6 +239,26 @@ async def test_a_broker_that_refuses_a_poll_is_waited_for(monkeypatch: pytest.Mo
         await work
 
 
+async def test_previews_from_before_the_process_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = await quiet_world()
+    partition = made.layer.publisher.partition_of(RUN[2:])
+    for start in range(3):
+        made.preview(RUN, "b", start=start)
+    records = made.log.records[TOPICS.previews, partition]
+    hub = EventHub(local_codec(), {partition: HubStart()}, preview_ends={partition: 3})
+    waiting = asyncio.create_task(hub.wait_for_previews())
+    hub.handle_previews(partition, records[:2])
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    hub.handle_previews(partition, records[2:])
+    async with asyncio.timeout(1.0):
+        await waiting
+    assert len(hub.recent_items(RUN)) == 3
+    await EventHub(local_codec(), {partition: HubStart()}).wait_for_previews()
+    monkeypatch.setattr(limits, "READ_BACK_WAIT_S", 0.0)
+    await EventHub(local_codec(), {partition: HubStart()}, preview_ends={partition: 3}).wait_for_previews()
+
+
 async def test_the_recent_events_of_a_run_are_at_hand() -> None:
     made = await quiet_world()
     made.happen(RUN, said("a"))

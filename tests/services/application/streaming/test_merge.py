@@ -331,6 +331,20 @@ def test_who_joins_after_a_restart_sees_the_previews_of_the_newest_attempt() -> 
     assert texts(merge.take(item(5, replied("hello!", attempt=2)))) == ["!"]
 
 
+def test_who_joins_after_a_restart_before_the_first_preview_sees_the_turn_from_there() -> None:
+    merge = joined([], 4, open_turn=2)
+    assert texts(taken(merge, [delta("old", turn=1), delta("hel", turn=2, attempt=3)])) == ["hel"]
+    assert merge.take(delta("no", turn=3)) == []
+    assert texts(taken(merge, [delta("lo", 3, turn=2, attempt=3), delta("x", turn=2, attempt=2)])) == ["lo"]
+    assert texts(merge.take(item(5, replied("hello!", turn=2, attempt=3)))) == ["!"]
+
+
+def test_a_turn_that_ended_before_its_first_preview_came_is_not_shown_twice() -> None:
+    merge = joined([], 4, open_turn=2)
+    assert texts(merge.take(item(5, replied("hello", turn=2)))) == ["hello"]
+    assert merge.take(delta("hel", turn=2)) == []
+
+
 def test_who_joins_after_a_restart_between_two_turns_does_not_see_the_last_again() -> None:
     kept = [delta("hel"), delta("lo", 3)]
     assert taken(joined(kept, 3, open_turn=2), kept) == []
@@ -476,7 +490,7 @@ def test_falling_back_to_the_read_models_at_any_moment_changes_no_text(data: st.
             kept = state.remainder(piece, lambda piece=piece: orjson.loads(piece.data)["text"])
             pieces += [kept] if kept is not None else []
     after = max([first.after, *(piece.seq or 0 for piece in stored)])
-    recent = data.draw(st.sampled_from([order, items, previews, []]))
+    recent = data.draw(st.sampled_from([order, items, previews]))
     state.resume_after(recent, last_event, open_turn=open_turn_after(items[:last_event]))
     second = merging(memory=memory, next_event=last_event + 1, after=after, previews=state)
     pieces += taken(second, order)
