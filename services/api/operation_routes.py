@@ -16,7 +16,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from loomlog.services.api.request_parsing import INTEGER_DIGITS_MAX, query_text, strict_json_value
+from loomlog.services.api.request_parsing import INTEGER_DIGITS_MAX, json_value, query_text
 from loomlog.services.api.request_shares import Takes
 from loomlog.services.api.responses import json_response, position_headers, record_response
 from loomlog.services.api.route import TENANT_PARAMETER, Handler, NamedSchema, QueryParameter, Route, Tag
@@ -69,7 +69,7 @@ def _shared_route(served: Sequence[_Served]) -> Route:
     (first, http), by_op = served[0], {one.op: operation for operation, one in served}
 
     async def handle(service: Service, caller: Caller, request: Request) -> Response:
-        body = await strict_json_value(request, limit=http.body_bytes_max, optional=http.body_optional)
+        body = await json_value(request, limit=http.body_bytes_max, optional=http.body_optional)
         try:
             operation = _named_operation(body, first, by_op)
         except Refused as refused:
@@ -192,7 +192,7 @@ class _FieldReader:
 
     async def _read_body(self, request: Request, bytes_max: int) -> dict[str, Any]:
         http = self._http
-        body = await strict_json_value(request, limit=bytes_max, optional=http.body_optional)
+        body = await json_value(request, limit=bytes_max, optional=http.body_optional)
         if http.whole_body:
             return {http.names.get(http.whole_body, http.whole_body): body}
         if not isinstance(body, dict):
