@@ -25,11 +25,7 @@ class ProjectionHandlers:
 
     def by_operation(self) -> Handlers:
         """Return the handlers by their operations."""
-        return {
-            api.GET_LAG: self.lag,
-            api.LIST_PROBLEMS: self.problems,
-            api.COUNT_ACTIVE: self.count_active,
-        }
+        return {api.GET_LAG: self.lag, api.LIST_PROBLEMS: self.problems, api.COUNT_ACTIVE: self.count_active}
 
     async def lag(self, call: Call[NoInput]) -> Answer[ProjectionLag]:
         """Return the lag of the read models."""

@@ -142,11 +142,7 @@ class RunHandlers:
             done=asked.outcome == "done",
             result=asked.result or "",
         )
-        answer: answers.CallResolved = {
-            "run_id": result.run_id,
-            "call": asked.call,
-            "repeated": result.is_repeated,
-        }
+        answer: answers.CallResolved = {"run_id": result.run_id, "call": asked.call, "repeated": result.is_repeated}
         return Answer(value=answer, positions=(result.position,))
 
     async def cancel(self, call: Call[api.RunCancel]) -> Answer[answers.Cancelled]:

@@ -397,7 +397,7 @@ async def test_values_of_the_environment_are_beside_the_log_before_the_run_start
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(VARIABLE, "a-secret-value")
-    monkeypatch.setattr("loomlog.services.stream.entities.outbox.RETRY_S", 0.01)
+    monkeypatch.setattr("loomlog.connectors.retries.RETRY_S", 0.01)
     world.store.failures = 2
     async with world.process("a") as process:
         await world.create(process, "@every 1s", user_credentials_from_env={"github": VARIABLE})

@@ -50,7 +50,7 @@ def impatient() -> Iterator[None]:
     changes = {
         f"{ENTITIES}.client.LOOK_UP_EVERY_S": 0.001,
         f"{ENTITIES}.client.RETRY_S": 0,
-        f"{ENTITIES}.outbox.RETRY_S": 0,
+        "loomlog.connectors.retries.RETRY_S": 0,
         f"{ENTITIES}.hosting.HOT_AGGREGATES_MAX": 0,
         f"{ENTITIES}.checkpoints.PROJECTOR_WAIT_S": 0,
         f"{ENTITIES}.checkpoints.DELIVERY_WAIT_S": 0,

@@ -24,7 +24,6 @@ from loomlog.schemas.records import replace
 from loomlog.services.core.clients.limits import LEASE_MS
 from loomlog.services.core.run.state import AwaitingTools
 from loomlog.services.runtime.telemetry.tracing import NO_TRACING
-from loomlog.services.runtime.tools import client_tools as module
 from loomlog.services.runtime.tools.client_tools import ClientTools, LazyRemoteCalls
 from loomlog.services.runtime.tools.tool_calls import ToolCalls
 from loomlog.services.runtime.tools.toolset import ProcessToolset
@@ -221,7 +220,7 @@ async def never(request: RemoteToolRequest) -> str:
 async def test_results_are_read_from_the_first_call_on_and_a_broker_is_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "RETRY_S", 0.0)
+    monkeypatch.setattr("loomlog.connectors.retries.RETRY_S", 0.0)
     log = MemoryLog({"loom.tool.requests": 1, "loom.tool.results": 1})
     tries: list[int] = []
 
