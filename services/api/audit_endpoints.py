@@ -26,4 +26,4 @@ async def verify_log(service: Service, caller: Caller, request: Request) -> Asgi
         max_unsigned_s=body.max_unsigned_s,
         follow_blobs=body.blobs is not False,
     )
-    return EventStream(service.application.audits.verify(caller, verification), with_ids=False)
+    return EventStream(service.application.audits.verify(verification), with_ids=False)

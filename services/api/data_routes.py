@@ -7,14 +7,14 @@ from loomlog.services.api import document_endpoints, erasure_endpoints, snapshot
 from loomlog.services.api.request_shares import Takes
 from loomlog.services.api.route import SNAPSHOT_PATH, SNAPSHOTS_PATH, QueryParameter, Route
 from loomlog.services.application.answers.state_files import State, StateFileContent
-from loomlog.services.core.access.rules import PUBLIC, requires
-from loomlog.services.core.access.scopes import ADMIN, TENANT
+from loomlog.services.application.operations import erasure, state_files, streams
+from loomlog.services.core.access.rules import PUBLIC
 
 DATA_ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
         path=f"{SNAPSHOTS_PATH}/restore",
-        access=requires(ADMIN),
+        access=state_files.RESTORE.access,
         handler=snapshot_endpoints.restore_snapshot_file,
         takes_file=True,
         takes_instead=Takes.WAIT,
@@ -33,7 +33,7 @@ DATA_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path=SNAPSHOT_PATH,
-        access=requires(ADMIN),
+        access=streams.READ_STATE_FILE,
         handler=snapshot_endpoints.get_snapshot,
         response=StateFileContent,
         summary="Get a stored state file with its content.",
@@ -41,7 +41,7 @@ DATA_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path=f"{SNAPSHOT_PATH}/export",
-        access=requires(ADMIN),
+        access=streams.READ_STATE_FILE,
         handler=snapshot_endpoints.export_snapshot,
         response=State,
         summary="Download a stored state file.",
@@ -50,7 +50,7 @@ DATA_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/v1/_erasure",
-        access=requires(TENANT),
+        access=erasure.REPORT.access,
         handler=erasure_endpoints.report_subject,
         summary="Report what an erasure of a subject covers; without a subject list those of the tenant.",
         query=(

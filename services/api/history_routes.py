@@ -13,15 +13,13 @@ from loomlog.services.api.route import (
     Route,
 )
 from loomlog.services.application.bodies.models import ForkBody
-from loomlog.services.core.access.rules import own_data, requires
-from loomlog.services.core.access.scopes import RUNS_CREATE, RUNS_READ
-from loomlog.services.core.access.scopes import TENANT as TENANT_SCOPE
+from loomlog.services.application.operations import streams
 
 HISTORY_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path=f"{RUN_PATH}/export",
-        access=own_data(RUNS_READ),
+        access=streams.EXPORT_RUN,
         handler=history_endpoints.export_run,
         summary="Export a run as one file that can be read and replayed without this installation.",
         media_type="application/gzip",
@@ -29,7 +27,7 @@ HISTORY_ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
         path="/v1/runs/import",
-        access=requires(TENANT_SCOPE),
+        access=streams.IMPORT_RUN,
         handler=history_endpoints.import_run,
         takes_file=True,
         takes_instead=Takes.WAIT,
@@ -44,7 +42,7 @@ HISTORY_ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
         path=f"{RUN_PATH}/fork",
-        access=own_data(RUNS_CREATE, RUNS_READ),
+        access=streams.FORK_RUN,
         handler=history_endpoints.fork_run,
         summary="Fork a run: the new run shares the events up to `at`; the answer is the stream of its events.",
         body=ForkBody,
@@ -55,7 +53,7 @@ HISTORY_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/v1/users/{user_id}/agents/stream",
-        access=own_data(RUNS_READ),
+        access=streams.WATCH_RUNS,
         handler=run_endpoints.watch_user_runs,
         summary="Follow the states of a user's runs: stream_open, then run_state; closed after 30 minutes.",
         is_stream=True,

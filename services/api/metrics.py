@@ -16,7 +16,6 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from loomlog.services.application.application import Application
-from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.refusals import Refused
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
@@ -82,13 +81,13 @@ class Metrics:
             counted = self._counters[key] = self._requests.labels(method, route, str(status)).inc
         counted()
 
-    async def render(self, application: Application | None, caller: Caller) -> bytes:
-        """Return all metrics in the format of a scrape, for an administrator."""
+    async def render(self, application: Application | None) -> bytes:
+        """Return all metrics in the format of a scrape."""
         memory = await asyncio.to_thread(self._process.memory_info)
         self._set_gauge("loomcycle_process_rss_bytes", memory.rss)
         if application is not None:
             hub, publisher = application.hub, application.publisher
-            self._set_gauge("loomcycle_concurrency_active", await _count_active(application, caller))
+            self._set_gauge("loomcycle_concurrency_active", await _count_active(application))
             self._set_gauge("loomcycle_concurrency_queued", publisher.waiting_count)
             self._set_gauge("loomlog_events_seen", hub.events)
             self._set_gauge("loomlog_previews_seen", hub.previews)
@@ -105,12 +104,12 @@ class Metrics:
         self._gauges[name].set(value)
 
 
-async def _count_active(application: Application, caller: Caller) -> float:
+async def _count_active(application: Application) -> float:
     """Count active runs in the read models. The hub cannot: it knows all runs not ended, and parked runs are not
     active.
     """
     try:
         async with asyncio.timeout(ACTIVE_WAIT_S):
-            return sum(runs.runs for runs in await application.queries.count_active(caller))
+            return sum(runs.runs for runs in await application.queries.count_active())
     except (TimeoutError, Refused):
         return math.nan

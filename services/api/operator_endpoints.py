@@ -57,7 +57,7 @@ async def get_readiness(service: Service, caller: Caller, request: Request) -> J
 async def get_metrics(service: Service, caller: Caller, request: Request) -> Response:
     if not service.metrics_enabled:
         raise Refused("not_found", "metrics are switched off (LOOMLOG_METRICS_ENABLED=0)")
-    return Response(await service.metrics.render(service.current_application, caller), media_type=CONTENT_TYPE)
+    return Response(await service.metrics.render(service.current_application), media_type=CONTENT_TYPE)
 
 
 async def _missing_dependencies(service: Service) -> list[str]:

@@ -6,6 +6,7 @@ Before: routes.py. After: operator_endpoints.py, audit_endpoints.py, configurati
 from loomlog.services.api import audit_endpoints, configuration_endpoints, operator_endpoints
 from loomlog.services.api.route import Route
 from loomlog.services.application.bodies.models import VerifyBody
+from loomlog.services.application.operations import streams
 from loomlog.services.core.access.rules import PUBLIC, requires
 from loomlog.services.core.access.scopes import ADMIN
 
@@ -44,7 +45,7 @@ OPERATOR_ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
         path="/v1/_audit/verify",
-        access=requires(ADMIN),
+        access=streams.VERIFY_LOG,
         handler=audit_endpoints.verify_log,
         summary="Verify the log, a part of it or a run: progress, then result or error; one at a time in a process.",
         body=VerifyBody,

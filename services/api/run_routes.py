@@ -17,14 +17,13 @@ from loomlog.services.application.bodies.models import (
     MessageBody,
     RunBody,
 )
-from loomlog.services.core.access.rules import own_data
-from loomlog.services.core.access.scopes import RUNS_CREATE, RUNS_READ
+from loomlog.services.application.operations import streams
 
 RUN_ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
         path="/v1/runs",
-        access=own_data(RUNS_CREATE),
+        access=streams.START_RUN,
         handler=run_endpoints.start_run,
         recognises_key=True,
         summary="Start a run; the answer is the stream of its events.",
@@ -41,7 +40,7 @@ RUN_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path=f"{RUN_PATH}/stream",
-        access=own_data(RUNS_READ),
+        access=streams.FOLLOW_RUN,
         handler=run_endpoints.stream_run,
         summary="The events of a run from any position, then as they happen; resumes after Last-Event-ID.",
         is_stream=True,
@@ -51,7 +50,7 @@ RUN_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/v1/runs/stream",
-        access=own_data(RUNS_READ),
+        access=streams.WATCH_RUNS,
         handler=run_endpoints.watch_runs,
         summary="The state changes of all visible runs as they happen: start, end, and what a run waits for.",
         is_stream=True,
@@ -65,7 +64,7 @@ RUN_ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
         path=f"{SESSION_PATH}/messages",
-        access=own_data(RUNS_CREATE),
+        access=streams.START_RUN,
         handler=run_endpoints.continue_session,
         recognises_key=True,
         summary="Start the next run of a session; the answer is the stream of its events.",

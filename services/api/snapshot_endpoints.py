@@ -32,7 +32,7 @@ GZIP = "gzip"
 
 
 async def get_snapshot(service: Service, caller: Caller, request: Request) -> Response:
-    manifest, file = await service.application.backups.open(caller, request.path_params["snapshot_id"])
+    manifest, file = await service.application.backups.open(request.path_params["snapshot_id"])
     before = orjson.dumps(manifest).removesuffix(b"}") + b',"json_content":'
     return StreamingResponse(
         _stream_file(file, decompressed(file), before=before, after=b"}"), media_type=JSON_MEDIA_TYPE
@@ -43,7 +43,7 @@ async def export_snapshot(service: Service, caller: Caller, request: Request) ->
     export_format = query_text(request, "format")
     if export_format not in ("", "json", GZIP):
         raise bad_request(f"format is {export_format!r}: expected json or {GZIP}")
-    manifest, file = await service.application.backups.open(caller, request.path_params["snapshot_id"])
+    manifest, file = await service.application.backups.open(request.path_params["snapshot_id"])
     named = f"{manifest['id']}{SUFFIX if export_format == GZIP else '.json'}"
     headers = {"content-disposition": f'attachment; filename="{named}"', "vary": "accept-encoding"}
     if export_format == GZIP:

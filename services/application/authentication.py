@@ -6,8 +6,9 @@ compared in constant time), and last those of identity providers (connectors.ide
 is defined in the core (loomlog.services.core.access). They meet here, once for all transports. All tokens that do not
 count are one refusal: it does not tell which it was.
 
-A transport asks `require_access` with the access that the operation declares, before it reads a request; use cases ask
-`require_scope` only for what depends on the content.
+The dispatch asks `require_access` with the access that the operation declares, and so does a transport before it reads
+a request. Use cases ask nothing but what depends on the content of a request (`require_scope`), or on whose run it is
+about (queries/runs.py).
 
 Before: a transport passes the header. After: the use cases.
 """
@@ -27,7 +28,7 @@ from loomlog.connectors.crypto.operator_tokens import PREFIX
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.identity_providers.providers import IdentityProviders
 from loomlog.schemas.records import replace
-from loomlog.services.core.access.decide import Caller, ResourceOwner, can_control, has_scope, may_call
+from loomlog.services.core.access.decide import Caller, has_scope, may_call
 from loomlog.services.core.access.rules import Access
 from loomlog.services.core.access.scopes import ADMIN, OPERATOR_KEY, TENANT, USER
 from loomlog.services.core.refusals import Refused
@@ -172,13 +173,6 @@ def require_access(caller: Caller, access: Access) -> None:
     if caller.is_isolated and not access.takes_isolated:
         text += ", and the token is confined to its own user"
     raise Refused("insufficient_scope", text, details={"scope": " ".join(access.scopes)})
-
-
-def require_control(caller: Caller, owner: ResourceOwner) -> None:
-    """Raise Refused(insufficient_scope) when the runs of the owner are closed to the caller."""
-    if not can_control(caller, owner):
-        text = f"this is a run of the isolated user {owner.user_id}: only that user and operators may change it"
-        raise Refused("insufficient_scope", text, details={"scope": TENANT})
 
 
 def _to_caller(principal: Principal, *, open_mode: bool) -> Caller:

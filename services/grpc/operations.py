@@ -18,7 +18,7 @@ from msgspec import Meta
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.services.api.routing_view import aliases_json
 from loomlog.services.api.service import Service
-from loomlog.services.application.operations import product_operations
+from loomlog.services.application.operations import product_operations, streams
 from loomlog.services.application.resources import clock_ms
 from loomlog.services.core.access.decide import has_scope
 from loomlog.services.core.access.rules import ANY_CALLER, PUBLIC, requires
@@ -75,7 +75,7 @@ READ_STATE_FILE = _read(
     summary="Get a stored state file with its content.",
     input=StateFileRead,
     output=StateFileContent,
-    access=requires(ADMIN),
+    access=streams.READ_STATE_FILE,
     unavailable_code="blobs_unavailable",
 )
 GET_RUNTIME_STATE = _read(
@@ -122,7 +122,7 @@ class GrpcOperations:
 
     async def read_state_file(self, call: Call[StateFileRead]) -> Answer[StateFileContent]:
         """Return a stored state file."""
-        manifest, file = await self._service.application.backups.open(call.principal, call.input.snapshot_id)
+        manifest, file = await self._service.application.backups.open(call.input.snapshot_id)
         with closing(file):
             content = await asyncio.to_thread(decompressed(file).read, ANSWER_BYTES_MAX + 1)
         if len(content) > ANSWER_BYTES_MAX:
@@ -146,7 +146,7 @@ class GrpcOperations:
         """Return the state of the runtime."""
         application = self._service.application
         state = await application.dispatch.handlers[PAUSE_STATE](call)
-        files = await application.backups.list(call.principal)
+        files = await application.backups.list()
         of_all = (pause.at for pause in state.value.pauses if pause.scope == "all")
         return Answer(
             value=RuntimeState(

@@ -28,6 +28,7 @@ from loomlog.services.api.request_shares import Takes
 from loomlog.services.application.bodies.models import MessageBody, RunBody, to_run_request
 from loomlog.services.application.bodies.problems import describe_problems
 from loomlog.services.application.errors import RETRY_SOON_S, bad_request
+from loomlog.services.application.operations import streams
 from loomlog.services.application.queries.run_filters import check_agent, parse_statuses
 from loomlog.services.application.request_context import current_request
 from loomlog.services.application.runs.requests import RunRequest, check_user_id
@@ -36,8 +37,7 @@ from loomlog.services.application.streaming.items import StreamChunk
 from loomlog.services.application.streaming.run_states import StateFilter
 from loomlog.services.application.streaming.run_stream import ENDED
 from loomlog.services.application.streaming.subscription import CLIENT_LEFT
-from loomlog.services.core.access.rules import Access, own_data
-from loomlog.services.core.access.scopes import RUNS_CREATE, RUNS_READ
+from loomlog.services.core.access.rules import Access
 from loomlog.services.core.refusals import Refused
 from loomlog.services.grpc.front import Context, Front, Incoming
 from loomlog.services.grpc.messages import message_class, to_fields, to_message
@@ -208,10 +208,8 @@ def _state(chunk: StreamChunk) -> bytes | None:
 
 
 STREAMS: tuple[StreamRpc, ...] = (
-    StreamRpc(name="Run", access=own_data(RUNS_CREATE), takes=Takes.START, open=start_run, missing="session"),
-    StreamRpc(
-        name="Continue", access=own_data(RUNS_CREATE), takes=Takes.START, open=continue_session, missing="session"
-    ),
-    StreamRpc(name="StreamRun", access=own_data(RUNS_READ), takes=Takes.STREAM, open=stream_run),
-    StreamRpc(name="StreamUserRunStates", access=own_data(RUNS_READ), takes=Takes.STREAM, open=watch_user_runs),
+    StreamRpc(name="Run", access=streams.START_RUN, takes=Takes.START, open=start_run, missing="session"),
+    StreamRpc(name="Continue", access=streams.START_RUN, takes=Takes.START, open=continue_session, missing="session"),
+    StreamRpc(name="StreamRun", access=streams.FOLLOW_RUN, takes=Takes.STREAM, open=stream_run),
+    StreamRpc(name="StreamUserRunStates", access=streams.WATCH_RUNS, takes=Takes.STREAM, open=watch_user_runs),
 )

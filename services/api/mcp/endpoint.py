@@ -43,13 +43,15 @@ from loomlog.services.api.mcp.messages import (
     require_revision,
     result_message,
 )
-from loomlog.services.api.mcp.operations import answer_questions
-from loomlog.services.api.mcp.questions import parse_request_id
+from loomlog.services.api.mcp.operations import SPAWN_RUN
+from loomlog.services.api.mcp.questions import parse_request_id, response_of
 from loomlog.services.api.mcp.server import RUN_EVENTS, mcp_server, unknown_method
 from loomlog.services.api.mcp.sessions import Session
 from loomlog.services.api.request_parsing import BodyTooLarge, drain, raw_body
 from loomlog.services.api.responses import JSON_MEDIA_TYPE
 from loomlog.services.api.service import Service
+from loomlog.services.application.authentication import require_access
+from loomlog.services.application.operations.interrupts import RESOLVE
 from loomlog.services.application.request_context import current_request
 from loomlog.services.application.runs.run_ids import new_run_names
 from loomlog.services.core.access.decide import Caller
@@ -245,6 +247,7 @@ async def _cancel_call(service: Service, caller: Caller, message: Message, sessi
     )
     run_id = (under_way.run_id if under_way is not None else "") or names.run_id
     with contextlib.suppress(Refused):
+        require_access(caller, SPAWN_RUN.access)  # who may not make the call has none to cancel
         await service.application.control.cancel_run(caller, run_id, "the client cancelled its call")
 
 
@@ -253,9 +256,17 @@ async def _take_answer(service: Service, caller: Caller, message: Message) -> No
     named = parse_request_id(message.id)
     if named is None or message.result is None:
         return
-    run_id, question_id = named
+    try:
+        response = response_of(message.result)
+    except ValueError:
+        return
+    if response is None:
+        return
+    fields = {"run_id": named[0], "interrupt_id": named[1], "disposition": response.disposition}
+    if response.answer:
+        fields["answer"] = response.answer
     with contextlib.suppress(Refused):
-        await answer_questions(service.application, caller, run_id, {question_id: message.result})
+        await service.mcp_requests.request(RESOLVE, caller, fields)
 
 
 # --- calls -----------------------------------------------------------------------------------------------------------

@@ -22,17 +22,18 @@ from loomlog.services.api.mcp.questions import Question, response_of
 from loomlog.services.application import limits
 from loomlog.services.application.answers.runs import SpawnResult
 from loomlog.services.application.application import Application
+from loomlog.services.application.authentication import require_access
 from loomlog.services.application.bodies.fields import model_fields
 from loomlog.services.application.bodies.models import AgentName, RunBody, to_run_request
 from loomlog.services.application.errors import bad_request
+from loomlog.services.application.operations import streams
 from loomlog.services.application.request_context import current_request
 from loomlog.services.application.runs.batch import OutcomeBuilder, SpawnOutcome, outcome_json
 from loomlog.services.application.runs.start import StartedRun
 from loomlog.services.application.streaming.run_states import StateFilter
 from loomlog.services.application.streaming.run_stream import RunStream
 from loomlog.services.core.access.decide import Caller
-from loomlog.services.core.access.rules import ANY_CALLER, own_data
-from loomlog.services.core.access.scopes import RUNS_CREATE, RUNS_READ
+from loomlog.services.core.access.rules import ANY_CALLER
 from loomlog.services.core.operations import (
     Answer,
     AnyOperation,
@@ -98,7 +99,7 @@ SPAWN_RUN = Operation(
     summary="Start a run of an agent, or a further one of a session, and wait for its end.",
     input=model_fields(SpawnBody),
     output=SpawnResult,
-    access=own_data(RUNS_CREATE),
+    access=streams.START_RUN,
     effect=Effect.WAIT,
     mcp=(McpTool(tool="spawn_run"),),
 )
@@ -107,7 +108,7 @@ STREAM_USER_RUN_STATES = Operation(
     summary="Wait for runs of a user to start or end, and return these changes.",
     input=RunStatesOfUser,
     output=RunStatesSeen,
-    access=own_data(RUNS_READ),
+    access=streams.WATCH_RUNS,
     effect=Effect.WAIT,
     mcp=(McpTool(tool="stream_user_run_states"),),
 )
@@ -210,6 +211,7 @@ class McpOperations:
 
     async def _resume(self, caller: Caller, under_way: CallUnderWay) -> tuple[SpawnOutcome, RunStream]:
         application, run_id = self._application, under_way.resumed_run
+        _require_read(caller)
         row = await application.queries.run(caller, run_id)
         await answer_questions(application, caller, run_id, under_way.answers)
         outcome = SpawnOutcome(status="running", agent_id=row.agent_id, run_id=row.run_id, session_id=row.session_id)
@@ -224,6 +226,7 @@ class McpOperations:
                 event = {"type": chunk.type, **orjson.loads(chunk.data)}
                 await under_way.tell(outcome.run_id, outcome.agent_id, event)
             if under_way.is_stopped_by_question:
+                _require_read(caller)
                 # The frames of an earlier attempt have questions that are answered further on.
                 under_way.open_questions = await open_questions(self._application, caller, outcome.run_id)
                 if under_way.open_questions:
@@ -252,3 +255,12 @@ class McpOperations:
         if call.input.topic and topic is None:
             raise Refused("not_found", f"there is no topic {call.input.topic!r}")
         return Answer(value=HelpText(topics=[*topics.names], text="" if topic is None else topic.content))
+
+
+def _require_read(caller: Caller) -> None:
+    """Raise Refused(insufficient_scope) unless the caller may read runs too.
+
+    It depends on the content: a call that waits for the end of its run needs no right to read, one that ends with a
+    question of the run, or goes on with the answer, does.
+    """
+    require_access(caller, streams.FOLLOW_RUN)

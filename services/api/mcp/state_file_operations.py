@@ -11,9 +11,8 @@ from msgspec import Meta
 
 from loomlog.services.application.application import Application
 from loomlog.services.application.operations.state_files import StateFileNamed
+from loomlog.services.application.operations.streams import READ_STATE_FILE
 from loomlog.services.application.queries.json_types import StateFile
-from loomlog.services.core.access.rules import requires
-from loomlog.services.core.access.scopes import ADMIN
 from loomlog.services.core.operations import (
     Answer,
     AnyOperation,
@@ -43,7 +42,7 @@ GET = Operation(
     summary="Get what a stored state file contains; state_file.export has the content.",
     input=StateFileNamed,
     output=StateFile,
-    access=requires(ADMIN),
+    access=READ_STATE_FILE,
     effect=Effect.READ,
     mcp=(McpTool(tool="get_snapshot"),),
 )
@@ -52,7 +51,7 @@ EXPORT = Operation(
     summary="Get the content of a stored state file of at most 4 MiB; larger ones are downloaded over HTTP.",
     input=StateFileNamed,
     output=StateFileExport,
-    access=requires(ADMIN),
+    access=READ_STATE_FILE,
     effect=Effect.READ,
     mcp=(McpTool(tool="export_snapshot"),),
 )
@@ -71,12 +70,12 @@ class StateFileOperations:
 
     async def get(self, call: Call[StateFileNamed]) -> Answer[StateFile]:
         """Return the manifest of a state file."""
-        return Answer(value=await self._application.backups.manifest(call.principal, call.input.snapshot_id))
+        return Answer(value=await self._application.backups.manifest(call.input.snapshot_id))
 
     async def export(self, call: Call[StateFileNamed]) -> Answer[StateFileExport]:
         """Return the content of a state file."""
         snapshot_id = call.input.snapshot_id
-        _, file = await self._application.backups.open(call.principal, snapshot_id)
+        _, file = await self._application.backups.open(snapshot_id)
         with closing(file):
             content = decompressed(file).read(EXPORT_BYTES_MAX + 1)
         if len(content) > EXPORT_BYTES_MAX:

@@ -31,6 +31,7 @@ from loomlog.services.api.mcp.questions import Question, input_requests, respons
 from loomlog.services.application.application import Application
 from loomlog.services.application.bodies.fields import model_fields
 from loomlog.services.application.errors import bad_request
+from loomlog.services.application.operations.streams import START_RUN
 from loomlog.services.application.resources import clock_ms
 from loomlog.services.application.runs.batch import OutcomeBuilder, SpawnOutcome, outcome_json
 from loomlog.services.core.access.decide import Caller
@@ -88,7 +89,7 @@ START = Operation(
     summary="Start a run and answer once it is in the log.",
     input=model_fields(SpawnBody),
     output=TaskView,
-    access=own_data(RUNS_CREATE),
+    access=START_RUN,
     effect=Effect.WRITE,
 )
 GET = Operation(

@@ -38,7 +38,6 @@ from loomlog.services.application.admin.entity_references import (
     SearchedSubject,
 )
 from loomlog.services.application.admin.erasure_receipts import ErasureReceipts
-from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.content import keys_unavailable
 from loomlog.services.application.errors import RETRY_SOON_S, bad_request, unavailable
 from loomlog.services.application.queries.read_your_writes import not_yet_error
@@ -46,7 +45,6 @@ from loomlog.services.application.queries.runs import RunQueries
 from loomlog.services.application.runs.control import RunControl
 from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.core.access.decide import Caller
-from loomlog.services.core.access.scopes import ADMIN, TENANT
 from loomlog.services.core.refusals import Refused, Unavailable
 from loomlog.services.core.subjects import Erasure
 from loomlog.services.families.operation import sanitize_reason
@@ -234,16 +232,14 @@ class SubjectErasure:
         self._control = control
         self._fresh_token = fresh_token
 
-    async def subjects(self, caller: Caller, tenant: str) -> list[str]:
+    async def subjects(self, tenant: str) -> list[str]:
         """Return all subjects of a tenant that have or had a key."""
-        require_scope(caller, TENANT)
         _check_tenant(tenant)
         keys = await self._current_keys()
         return [] if keys is None else [subject or TENANT_SUBJECT for subject in keys.table.subjects(tenant)]
 
     async def report(self, caller: Caller, tenant: str, subject: str) -> ErasureReport:
         """Report what is stored of a subject. Changes nothing."""
-        require_scope(caller, TENANT)
         _check_tenant(tenant)
         _check_subject(subject)
         keys = await self._current_keys()
@@ -305,7 +301,6 @@ class SubjectErasure:
         An unknown subject is refused: its name is probably mistyped, and a success would claim that the intended
         subject was erased. Repeating is harmless: it completes an earlier erasure that was interrupted.
         """
-        require_scope(caller, TENANT)
         keys = self._sources.content.keys
         if keys is None and self._rows is None:
             raise Refused(
@@ -380,11 +375,10 @@ class SubjectErasure:
             errors.append(f"the stored credentials of the subject were not all removed: {error}")
             return 0
 
-    async def rewrap_keys(self, caller: Caller) -> list[str]:
+    async def rewrap_keys(self) -> list[str]:
         """Wrap every data key under the current key-encryption key; returns the positions of those that were under
         another.
         """
-        require_scope(caller, ADMIN)
         keys = self._sources.content.keys
         if keys is None:
             raise Refused("encryption_off", "content is not encrypted here: there are no keys to wrap")

@@ -42,7 +42,7 @@ class ErasureHandlers:
     async def subjects(self, call: Call[api.ErasureTenant]) -> Answer[SubjectList]:
         """Return the subjects of a tenant."""
         tenant = _tenant(call)
-        subjects = await self._application.erasure.subjects(call.principal, tenant)
+        subjects = await self._application.erasure.subjects(tenant)
         return Answer(value={"tenant": tenant, "subjects": subjects})
 
     async def erase(self, call: Call[api.ErasureErase]) -> Answer[ErasureResult]:
@@ -57,7 +57,7 @@ class ErasureHandlers:
 
     async def rewrap(self, call: Call[NoInput]) -> Answer[KeysRewrapped]:
         """Encrypt the keys with the current installation key."""
-        positions = await self._application.erasure.rewrap_keys(call.principal)
+        positions = await self._application.erasure.rewrap_keys()
         return Answer(value={"wrapped": len(positions)}, positions=tuple(positions[-1:]))
 
 

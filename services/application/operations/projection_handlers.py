@@ -40,7 +40,7 @@ class ProjectionHandlers:
     async def count_active(self, call: Call[NoInput]) -> Answer[Concurrency]:
         """Count active runs."""
         users, providers, working = Counter[str](), Counter[str](), 0
-        for user_id, provider, runs, at_work in await self._application.queries.count_active(call.principal):
+        for user_id, provider, runs, at_work in await self._application.queries.count_active():
             users[user_id] += runs
             providers[provider] += runs
             working += at_work

@@ -50,11 +50,11 @@ class StateFileHandlers:
 
     async def list(self, call: Call[NoInput]) -> Answer[StateFileList]:
         """Return the stored state files."""
-        return Answer(value={"entries": await self._application.backups.list(call.principal)})
+        return Answer(value={"entries": await self._application.backups.list()})
 
     async def delete(self, call: Call[api.StateFileNamed]) -> Answer[NoOutput]:
         """Delete a stored state file."""
-        await self._application.backups.remove(call.principal, call.input.snapshot_id)
+        await self._application.backups.remove(call.input.snapshot_id)
         return Answer(value=NoOutput())
 
     async def restore(self, call: Call[api.StateFileRestore]) -> Answer[Restored]:
@@ -64,7 +64,7 @@ class StateFileHandlers:
             raise bad_request("expected a snapshot_id, or the content of a state file")
         with ExitStack() as files:
             if asked.snapshot_id:
-                _, stored = await application.backups.open(call.principal, asked.snapshot_id)
+                _, stored = await application.backups.open(asked.snapshot_id)
                 file = files.enter_context(closing(stored))
             if asked.document not in (None, ""):
                 file = cast("IO[bytes]", files.enter_context(SpooledTemporaryFile(max_size=SPOOL_BYTES)))

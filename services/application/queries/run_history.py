@@ -18,13 +18,11 @@ from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.values import BlobRef
 from loomlog.schemas.records import copy_as
 from loomlog.services.application import limits
-from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.errors import bad_request, unavailable
 from loomlog.services.application.queries.consistency_check import find_differences
 from loomlog.services.application.queries.runs import RunQueries
 from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.core.access.decide import Caller
-from loomlog.services.core.access.scopes import RUNS_READ
 from loomlog.services.core.bounded_resources import HISTORIES
 from loomlog.services.core.refusals import Refused
 from loomlog.services.core.run.evolve import REDUCER_VERSION
@@ -107,7 +105,6 @@ class RunHistories:
 
     async def replay(self, caller: Caller, run_id: str, *, to_seq: int = 0) -> ReplayProof:
         """Fold the run again and compare it with the read models. Raises Refused."""
-        require_scope(caller, RUNS_READ)
         async with self._read_slot(caller):
             history = await self._load_history(caller, run_id, to_seq)
             tally = ReadStats()
@@ -134,13 +131,11 @@ class RunHistories:
         """Return the run after its event `seq`; 0 is its newest. Raises Refused(not_found)
         when there is none.
         """
-        require_scope(caller, RUNS_READ)
         async with self._read_slot(caller):
             return await self._run_at(caller, run_id, seq)
 
     async def compare(self, caller: Caller, a: str, b: str, *, a_seq: int = 0, b_seq: int = 0) -> RunPair:
         """Compare two runs. Raises Refused."""
-        require_scope(caller, RUNS_READ)
         async with self._read_slot(caller):
             one = await self._run_at(caller, a, a_seq)
             other = await self._run_at(caller, b, b_seq)
@@ -173,7 +168,6 @@ class RunHistories:
 
     async def export(self, caller: Caller, run_id: str) -> AsyncGenerator[bytes, None]:
         """Iterate the run as a bundle, piece by piece. All refusals are raised before the first piece."""
-        require_scope(caller, RUNS_READ)
         async with self._read_slot(caller):
             history = await self._load_history(caller, run_id, 0, bounded=False)
         return self._write_bundle(caller, history)

@@ -22,7 +22,6 @@ import orjson
 from loomlog.schemas.records import replace
 from loomlog.services.application import limits
 from loomlog.services.application.answers.runs import SpawnResult
-from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.errors import bad_request
 from loomlog.services.application.queries.json_types import FinalUsage, LimitNoticeJson
 from loomlog.services.application.runs.control import RunControl
@@ -31,7 +30,6 @@ from loomlog.services.application.runs.start import RunStarts, StartedRun
 from loomlog.services.application.streaming.items import StreamChunk
 from loomlog.services.application.streaming.run_stream import RunStream, StreamSources
 from loomlog.services.core.access.decide import Caller
-from loomlog.services.core.access.scopes import RUNS_CREATE
 from loomlog.services.core.refusals import Refused
 
 TIMEOUT_REASON = "batch timeout"
@@ -76,7 +74,7 @@ class Batches:
         """Start the runs and wait for them; returns outcomes in the order of the requests. `timeout_ms` 0 = the
         maximum.
         """
-        spawns = _check_batch(caller, requests, key)
+        spawns = _check_batch(requests, key)
         clock = asyncio.get_running_loop().time
         deadline = clock() + min(timeout_ms or limits.BATCH_WAIT_MS, limits.BATCH_WAIT_MS) / 1000
         begun = await self._start_first(caller, spawns)
@@ -86,7 +84,7 @@ class Batches:
 
     async def detach(self, caller: Caller, requests: Sequence[RunRequest], *, key: str = "") -> list[SpawnOutcome]:
         """Start the runs; returns their ids once every start is decided."""
-        spawns = _check_batch(caller, requests, key)
+        spawns = _check_batch(requests, key)
         begun = await self._start_first(caller, spawns)
         return await asyncio.gather(
             *(self._detached_outcome(caller, one, begun.get(place)) for place, one in enumerate(spawns))
@@ -219,9 +217,8 @@ class OutcomeBuilder:
                 outcome.status, outcome.error = "failed", orjson.loads(chunk.data).get("error", "")
 
 
-def _check_batch(caller: Caller, requests: Sequence[RunRequest], key: str) -> list[RunRequest]:
+def _check_batch(requests: Sequence[RunRequest], key: str) -> list[RunRequest]:
     """Return the requests as they are started: always new sessions, and under the key of the batch if it has one."""
-    require_scope(caller, RUNS_CREATE)
     if not 1 <= len(requests) <= limits.BATCH_SPAWNS_MAX:
         raise bad_request(f"spawns: {len(requests)} of them, expected 1 to {limits.BATCH_SPAWNS_MAX}")
     return _with_keys([replace(request, session_id="") for request in requests], key)

@@ -24,7 +24,6 @@ from loomlog.schemas.generated.run_commands import CompactRun, ForkRun, StartRun
 from loomlog.schemas.generated.run_events import CommandRefused, CompactionFailed, CompactionRequested, ContextCompacted
 from loomlog.schemas.generated.values import CommandEnvelope, RunOptions, RunPosition
 from loomlog.services.application import limits
-from loomlog.services.application.authentication import require_control, require_scope
 from loomlog.services.application.errors import RETRY_LATER_S, bad_request, owner_refusal
 from loomlog.services.application.queries.runs import RunQueries, owner_of
 from loomlog.services.application.runs.control import RunControl, already_ended
@@ -34,7 +33,6 @@ from loomlog.services.application.runs.start import RunStarts, StartAttempt, Sta
 from loomlog.services.application.streaming.items import EventItem
 from loomlog.services.application.streaming.run_stream import RunStream
 from loomlog.services.core.access.decide import Caller, resolve_identity
-from loomlog.services.core.access.scopes import RUNS_CREATE, RUNS_READ
 from loomlog.services.core.refusals import Refused
 from loomlog.services.core.run.conversation.compaction import BUSY, COMPACT, COPY, NO_GAIN, NOTHING_TO_COMPACT
 from loomlog.services.core.run.limits import AGENT_NAME
@@ -93,7 +91,6 @@ class SessionCompactions:
 
         Raises Refused: not_found, content_erased, run_busy, agent_gone, compaction_failed, compact_pending.
         """
-        require_scope(caller, RUNS_CREATE)
         reason = sanitize_reason(reason)
         row = await self._reads.controlled_run(caller, run_id)
         return await (
@@ -106,12 +103,9 @@ class SessionCompactions:
         Raises Refused: not_found, content_erased, agent_gone, empty_source, bad_fork_point, compaction_failed,
         compact_pending.
         """
-        require_scope(caller, RUNS_CREATE)
-        require_scope(caller, RUNS_READ)  # the new session exposes the content of this one
         if not AGENT_NAME.match(agent):
             raise bad_request("agent is required: the name of the agent that goes on with the session")
-        head = await self._reads.session(caller, session_id)
-        require_control(caller, head.owner)
+        head = await self._reads.session_to_continue(caller, session_id)
         origin = head.newest
         if origin is None:
             raise Refused("session_busy", f"session_busy: the session {session_id} has just begun; wait for its run")

@@ -40,7 +40,6 @@ from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.ids import command_identity, partition_key
 from loomlog.schemas.records import Value
 from loomlog.services.application import limits
-from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.command_publisher import CommandPublisher
 from loomlog.services.application.errors import RETRY_SOON_S, key_reused, owner_refusal
 from loomlog.services.application.payloads import store_text
@@ -53,7 +52,6 @@ from loomlog.services.application.streaming.items import EventItem
 from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.application.streaming.subscription import Subscription
 from loomlog.services.core.access.decide import Caller
-from loomlog.services.core.access.scopes import ADMIN, RUNS_CREATE
 from loomlog.services.core.refusals import Refused
 from loomlog.services.core.run.decide import ALREADY_APPLIED
 from loomlog.services.families.operation import sanitize_reason
@@ -128,7 +126,6 @@ class RunControl:
 
     async def post_input(self, caller: Caller, run_id: str, text: str, *, source: str = "api") -> InputAccepted:
         """Send a run the next user text. Raises Refused: empty_text, not_found, queue_full, input_pending."""
-        require_scope(caller, RUNS_CREATE)
         check_input(text)
         assert source in SOURCES, source
         row = await self.require_running(caller, run_id)
@@ -155,7 +152,6 @@ class RunControl:
 
         Raises Refused: unknown_agent_id, not_found, cancel_pending.
         """
-        require_scope(caller, RUNS_CREATE)
         reason = sanitize_reason(reason)
         if not run_id:
             return await self._cancel(caller, await self._reads.handle_target(caller, agent_id), reason)
@@ -168,7 +164,6 @@ class RunControl:
         """Cancel a run by its id, because its handle may belong to a newer run by now. Raises
         not_found, like `cancel`.
         """
-        require_scope(caller, RUNS_CREATE)
         reason = sanitize_reason(reason)
         return await self._cancel(caller, await self._reads.run_target(caller, run_id), reason)
 
@@ -184,7 +179,6 @@ class RunControl:
 
     async def check_resident(self, caller: Caller, run_id: str) -> RunRow:
         """Return the row of a resident sub-agent. Raises Refused: not_found."""
-        require_scope(caller, RUNS_CREATE)
         row = await self._reads.controlled_run(caller, run_id)
         if not row.resident:
             raise Refused("not_found", f"the run {run_id} is no resident sub-agent")
@@ -217,7 +211,6 @@ class RunControl:
 
         Raises Refused: not_found, nothing_to_resolve, run_paused, resolve_pending.
         """
-        require_scope(caller, RUNS_CREATE)
         check_result(result, done=done)
         row = await self.require_running(caller, run_id)
         envelope = self.envelope(caller, row)
@@ -262,7 +255,6 @@ class RunControl:
 
     async def pause(self, caller: Caller, run_id: str, reason: str = "") -> PauseResult:
         """Pause a run before its next model call. Raises Refused: not_found, already_pausing."""
-        require_scope(caller, RUNS_CREATE)
         reason = sanitize_reason(reason)
         row = await self.require_running(caller, run_id)
         command = PauseRun(envelope=self.envelope(caller, row), run_id=run_id, reason=reason)
@@ -270,7 +262,6 @@ class RunControl:
 
     async def resume(self, caller: Caller, run_id: str) -> PauseResult:
         """Lift the pause of a run; wider pauses still hold it. Raises Refused: not_found, not_paused."""
-        require_scope(caller, RUNS_CREATE)
         row = await self.require_running(caller, run_id)
         command = ResumeRun(envelope=self.envelope(caller, row), run_id=run_id)
         return await self._pause_or_resume(row, command, pending="pause_pending")
@@ -280,7 +271,6 @@ class RunControl:
 
         Raises Refused: not_found, already_quarantined.
         """
-        require_scope(caller, ADMIN)
         reason = sanitize_reason(reason)
         row = await self.require_running(caller, run_id)
         command = QuarantineRun(envelope=self.envelope(caller, row), run_id=run_id, reason=reason)
@@ -291,7 +281,6 @@ class RunControl:
 
         Raises Refused: not_found, not_quarantined, and run_quarantined when it still cannot be folded.
         """
-        require_scope(caller, ADMIN)
         reason = sanitize_reason(reason)
         row = await self.require_running(caller, run_id)
         command = ReleaseRun(envelope=self.envelope(caller, row), run_id=run_id, reason=reason)

@@ -22,14 +22,12 @@ from loomlog.schemas.generated.run_commands import ForkRun
 from loomlog.schemas.generated.values import CommandEnvelope, DefinitionOverrides, Sampling, Segment
 from loomlog.schemas.records import Record, Secretive, replace
 from loomlog.services.application import limits
-from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.errors import bad_request
 from loomlog.services.application.queries.runs import RunQueries, owner_of
 from loomlog.services.application.runs.requests import RunRequest, check_request, check_sampling
 from loomlog.services.application.runs.run_ids import RunNames, fork_names
 from loomlog.services.application.runs.start import RunStarts, StartAttempt, StartedRun
 from loomlog.services.core.access.decide import Caller, RunIdentity, resolve_identity
-from loomlog.services.core.access.scopes import RUNS_CREATE, RUNS_READ
 from loomlog.services.core.run.limits import AGENT_NAME, ITERATIONS_BACKSTOP, RETRY_ATTEMPTS_MAX
 
 EFFORTS = ("", "low", "medium", "high")
@@ -83,8 +81,6 @@ class Forks:
 
         Raises Refused: not_found, content_erased, bad_fork_point, bad_request.
         """
-        require_scope(caller, RUNS_CREATE)
-        require_scope(caller, RUNS_READ)  # a fork exposes the content of its origin
         overrides = parse_overrides(request.overrides or {})
         plain = _check_request(request)
         row = await self._reads.run_to_continue(caller, run_id)

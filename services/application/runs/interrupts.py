@@ -29,7 +29,6 @@ from loomlog.schemas.generated.run_events import (
 from loomlog.schemas.ids import ID_PATTERN
 from loomlog.schemas.records import replace
 from loomlog.services.application import limits
-from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.errors import bad_request, owner_refusal
 from loomlog.services.application.queries.read_models import scope_of
 from loomlog.services.application.queries.read_your_writes import not_yet_error
@@ -38,7 +37,6 @@ from loomlog.services.application.runs.control import RunControl, already_ended
 from loomlog.services.application.streaming.items import EventItem
 from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.core.access.decide import AccessFilter, Caller, access_filter
-from loomlog.services.core.access.scopes import RUNS_CREATE, RUNS_READ
 from loomlog.services.core.refusals import Refused
 from loomlog.services.families.operation import sanitize_reason
 from loomlog.services.stream.encryption.subject_keys import ContentEncryptor
@@ -100,7 +98,6 @@ class InterruptActions:
 
     async def list_of_run(self, caller: Caller, run_id: str, *, status: str = "") -> InterruptList:
         """Return the interruptions of a run. Raises not_found."""
-        require_scope(caller, RUNS_READ)
         row = await self._reads.visible_run(caller, run_id)
         interrupt_filter = InterruptFilter(run_id=run_id, statuses=parse_statuses(status))
         return await self._list(AccessFilter(tenant=row.tenant, user_id=None), interrupt_filter, limit=limits.LIST_MAX)
@@ -109,7 +106,6 @@ class InterruptActions:
         self, caller: Caller, *, user_id: str = "", status: str = "", limit: int = limits.LIST_DEFAULT, after: str = ""
     ) -> InterruptList:
         """Return the interruptions the caller may see, optionally of one user."""
-        require_scope(caller, RUNS_READ)
         allowed = access_filter(caller)
         interrupt_filter = InterruptFilter(user_id=user_id, statuses=parse_statuses(status))
         if allowed.user_id is not None:
@@ -141,7 +137,6 @@ class InterruptActions:
 
         Raises not_found, invalid_answer, interrupt_closed, interrupt_expired, resolve_pending.
         """
-        require_scope(caller, RUNS_CREATE)
         check_response(response)
         row = await self._reads.visible_run(caller, run_id)
         await self._check_pending(row.tenant, run_id, interrupt_id, is_live=row.status == "running")
@@ -180,7 +175,6 @@ class InterruptActions:
 
         Raises not_found, already_completed, not_interactive, not_mid_turn, cancel_pending.
         """
-        require_scope(caller, RUNS_CREATE)
         reason = sanitize_reason(reason)
         row = await self._reads.run_target(caller, run_id)
         if row.status != "running":

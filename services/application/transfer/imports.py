@@ -29,7 +29,6 @@ from loomlog.schemas.generated.run_events import RunStarted
 from loomlog.schemas.generated.values import ImportOrigin
 from loomlog.schemas.ids import ID_PATTERN, partition_key
 from loomlog.services.application import limits
-from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.command_publisher import CommandPublisher
 from loomlog.services.application.errors import bad_request
 from loomlog.services.application.queries.runs import GENERATED_ID_PREFIXES
@@ -42,7 +41,6 @@ from loomlog.services.application.transfer.event_import import (
     reencode_event,
 )
 from loomlog.services.core.access.decide import Caller
-from loomlog.services.core.access.scopes import TENANT
 from loomlog.services.core.bounded_resources import IMPORTS
 from loomlog.services.core.refusals import Refused
 from loomlog.services.core.run.lifecycle.import_validation import value_error
@@ -120,7 +118,6 @@ class RunImports:
         Raises Refused, also content_in_clear: where content is encrypted, runs in plaintext are imported only
         with `in_clear`; ShareExhausted.
         """
-        require_scope(caller, TENANT)
         slot = self._slots.try_acquire(caller.holder)
         try:
             looks = self._sources.content.keys is not None and not in_clear

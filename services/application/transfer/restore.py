@@ -28,7 +28,6 @@ from loomlog.connectors.protocols import LogRanges
 from loomlog.schemas.generated.run_events import ChildRequested, RunStarted
 from loomlog.schemas.generated.values import ImportOrigin
 from loomlog.services.application import limits
-from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.command_publisher import CommandPublisher
 from loomlog.services.application.content import ContentAccess
 from loomlog.services.application.errors import RETRY_LATER_S, run_refusing, unavailable
@@ -41,7 +40,6 @@ from loomlog.services.application.transfer.event_import import (
     reencode_event,
 )
 from loomlog.services.core.access.decide import Caller
-from loomlog.services.core.access.scopes import ADMIN
 from loomlog.services.core.families import StateFiles
 from loomlog.services.core.pauses import WidePause
 from loomlog.services.core.refusals import Refused
@@ -157,7 +155,6 @@ class StateRestore:
         `sealed`: live runs whose keys are missing here are imported as well, and end here as cancelled. `in_clear`: so
         are runs in plaintext where content is encrypted; they stay readable for good.
         """
-        require_scope(caller, ADMIN)
         if self._busy:
             raise Refused("backpressure", "a restore is under way here", retry_after_s=RETRY_LATER_S)
         self._busy = True

@@ -29,13 +29,11 @@ from loomlog.connectors.storage.state_files import StateFiles as StateFileStore
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.codec import Codec
 from loomlog.services.application import limits
-from loomlog.services.application.authentication import require_scope
 from loomlog.services.application.errors import RETRY_LATER_S, bad_request, key_reused, unavailable
 from loomlog.services.application.queries.json_types import LeftOut, StateFile
 from loomlog.services.application.request_context import key_digests
 from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.core.access.decide import Caller
-from loomlog.services.core.access.scopes import ADMIN
 from loomlog.services.core.families import StateFiles
 from loomlog.services.core.refusals import Refused
 from loomlog.services.core.run.evolve import REDUCER_VERSION
@@ -94,7 +92,6 @@ class Backups:
 
     async def create(self, caller: Caller, request: StateFileRequest) -> StateFile:
         """Create a state file; returns its manifest. Raises snapshot_too_large, backpressure."""
-        require_scope(caller, ADMIN)
         if not request.label.isprintable() or len(request.label) > limits.NAME_BYTES_MAX:
             raise bad_request(f"label: expected at most {limits.NAME_BYTES_MAX} printable characters")
         if self._busy:
@@ -107,24 +104,22 @@ class Backups:
         finally:
             self._busy = False
 
-    async def list(self, caller: Caller) -> "list[StateFile]":
+    async def list(self) -> "list[StateFile]":
         """Return the manifests, newest first."""
-        require_scope(caller, ADMIN)
         async with self._file_store() as files:
             return cast("list[StateFile]", await files.list_manifests())
 
-    async def manifest(self, caller: Caller, file_id: str) -> StateFile:
+    async def manifest(self, file_id: str) -> StateFile:
         """Return the manifest of a state file. Raises snapshot_not_found."""
-        require_scope(caller, ADMIN)
         async with self._file_store() as files:
             manifest = await files.read_manifest(file_id)
         if manifest is None:
             raise Refused("snapshot_not_found", f"there is no snapshot {file_id[:80]}")
         return cast("StateFile", manifest)
 
-    async def open(self, caller: Caller, file_id: str) -> tuple[StateFile, IO[bytes]]:
+    async def open(self, file_id: str) -> tuple[StateFile, IO[bytes]]:
         """Open a state file; returns its manifest and the file, which the caller closes. Raises snapshot_not_found."""
-        manifest = await self.manifest(caller, file_id)
+        manifest = await self.manifest(file_id)
         async with self._file_store() as files:
             try:
                 return manifest, await files.open(file_id)
@@ -133,9 +128,8 @@ class Backups:
                     raise
                 raise Refused("snapshot_not_found", f"the snapshot {file_id[:80]} was removed") from error
 
-    async def remove(self, caller: Caller, file_id: str) -> bool:
+    async def remove(self, file_id: str) -> bool:
         """Remove a state file; returns whether it existed."""
-        require_scope(caller, ADMIN)
         async with self._file_store() as files:
             return await files.remove(file_id)
 

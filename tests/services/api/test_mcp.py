@@ -21,7 +21,6 @@ from loomlog.services.api.mcp.messages import (
     UNSUPPORTED_REVISION,
 )
 from loomlog.services.api.mcp.sessions import Sessions
-from loomlog.services.application.dispatch import Dispatch
 from tests.services.api.serving import Served, served
 from tests.services.application.owner import WAIT_S
 from tests.services.application.world import ACME, ADMIN_CALLER, IVY, READER, until
@@ -32,10 +31,8 @@ HELLO = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"na
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
+async def here(tmp_path: Path) -> AsyncIterator[Served]:
     async with served(tmp_path) as made:
-        families = Dispatch({}, clock_ms=lambda: NOW_MS, new_token=lambda: "t")
-        monkeypatch.setattr(made.world.layer, "dispatch", families)
         made.service.mcp_sessions = Sessions(None, clock_ms=lambda: NOW_MS)
         yield made
 

@@ -15,7 +15,7 @@ from loomlog.services.core.check import FAIL, OFF, OK, WARN, Check
 from tests.services.application.log.memory_access import memory_access
 from tests.services.application.log.test_audits import log_with_signatures
 from tests.services.application.log.test_dead_letters import letter
-from tests.services.application.world import ACME, ADMIN_CALLER, World, declined, world
+from tests.services.application.world import World, world
 
 
 def whole_log() -> MemoryLog:
@@ -24,7 +24,7 @@ def whole_log() -> MemoryLog:
 
 
 async def checked(made: World) -> dict[str, Check]:
-    return {check.name: check for check in await made.layer.health.checks(ADMIN_CALLER)}
+    return {check.name: check for check in await made.layer.health.checks()}
 
 
 async def test_an_installation_that_is_well_is_well_in_every_part() -> None:
@@ -103,12 +103,7 @@ async def test_a_database_that_is_away_is_told() -> None:
 
 async def test_a_report_is_shared_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     async with world(log_access=memory_access(whole_log())) as made:
-        first = await made.layer.health.checks(ADMIN_CALLER)
-        assert await made.layer.health.checks(ADMIN_CALLER) is first
+        first = await made.layer.health.checks()
+        assert await made.layer.health.checks() is first
         monkeypatch.setattr(module, "SHARED_S", 0.0)
-        assert await made.layer.health.checks(ADMIN_CALLER) is not first
-
-
-async def test_health_is_told_to_administrators() -> None:
-    async with world() as made:
-        assert (await declined(made.layer.health.checks(ACME))).code == "insufficient_scope"
+        assert await made.layer.health.checks() is not first

@@ -20,7 +20,7 @@ from loomlog.services.application.streaming.run_stream import ENDED
 from loomlog.services.application.streaming.subscription import STOPPING
 from tests.services.application.log.test_verification import change, stored
 from tests.services.application.owner import WAIT_S
-from tests.services.application.world import ACME, ADMIN_CALLER, declined, until
+from tests.services.application.world import declined, until
 from tests.services.core.audit.test_verify import story
 from tests.services.core.audit.written import CHECKPOINTS, KEY, PARTITION, TOPIC
 
@@ -79,7 +79,7 @@ async def frames_of(stream: VerificationStream) -> list[dict[str, Any]]:
 
 async def test_a_verification_ends_with_its_result() -> None:
     audits = AuditVerifications(verifier_of(log_with_signatures()))
-    stream = audits.verify(ADMIN_CALLER, NO_BLOBS)
+    stream = audits.verify(NO_BLOBS)
     result = (await frames_of(stream))[-1]
     assert stream.end_reason == ENDED
     assert (result["type"], result["clean"], result["records"]) == ("result", True, 34)
@@ -91,7 +91,7 @@ async def test_a_verification_ends_with_its_result() -> None:
 async def test_a_changed_record_is_in_the_result() -> None:
     log = log_with_signatures()
     change(log, 9)
-    result = (await frames_of(AuditVerifications(verifier_of(log)).verify(ADMIN_CALLER, NO_BLOBS)))[-1]
+    result = (await frames_of(AuditVerifications(verifier_of(log)).verify(NO_BLOBS)))[-1]
     assert (result["clean"], result["violations"]) == (False, 1)
     violation = next(finding for one in result["partitions"] for finding in one["findings"] if finding["violation"])
     assert (violation["kind"], violation["offset"]) == ("edited", 9)
@@ -101,7 +101,7 @@ async def test_progress_is_told_before_the_result(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(verification, "YIELD_EVERY", 5)
     monkeypatch.setattr(module, "PROGRESS_EVERY_S", 0)
     request = replace_request(partition=PARTITION, run_id="", entities_only=False)
-    frames = await frames_of(AuditVerifications(verifier_of(log_with_signatures())).verify(ADMIN_CALLER, request))
+    frames = await frames_of(AuditVerifications(verifier_of(log_with_signatures())).verify(request))
     told = [frame for frame in frames if frame["type"] == "progress" and frame["topic"] == TOPIC]
     assert told, frames
     assert told[0]["end_offset"] == 34
@@ -131,19 +131,19 @@ async def test_others_go_on_while_records_are_verified(monkeypatch: pytest.Monke
 async def test_one_verification_runs_at_a_time_and_its_end_makes_room() -> None:
     log = SlowLog(log_with_signatures())
     audits = AuditVerifications(verifier_of(log))
-    first = audits.verify(ADMIN_CALLER, NO_BLOBS)
+    first = audits.verify(NO_BLOBS)
     with pytest.raises(module.Refused, match="a verification is running"):
-        audits.verify(ADMIN_CALLER, NO_BLOBS)
+        audits.verify(NO_BLOBS)
     first.close()
     await until(lambda: not first.is_running)
     assert await first.next() is None
     log.released.set()
-    assert (await frames_of(audits.verify(ADMIN_CALLER, NO_BLOBS)))[-1]["clean"]
+    assert (await frames_of(audits.verify(NO_BLOBS)))[-1]["clean"]
 
 
 async def test_a_process_that_stops_ends_it() -> None:
     audits = AuditVerifications(verifier_of(SlowLog(log_with_signatures())))
-    stream = audits.verify(ADMIN_CALLER, NO_BLOBS)
+    stream = audits.verify(NO_BLOBS)
     audits.stop()
     assert await stream.next() is None
     assert stream.end_reason == STOPPING
@@ -151,11 +151,11 @@ async def test_a_process_that_stops_ends_it() -> None:
 
 async def test_why_there_is_no_result_is_a_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     audits = AuditVerifications(verifier_of(log_with_signatures()))
-    unknown = await frames_of(audits.verify(ADMIN_CALLER, replace_request(run_id="r_nothing")))
+    unknown = await frames_of(audits.verify(replace_request(run_id="r_nothing")))
     assert (unknown[-1]["type"], unknown[-1]["code"]) == ("error", "not_found")
     monkeypatch.setattr(module, "VERIFICATION_MAX_S", 0.01)
     slow = AuditVerifications(verifier_of(SlowLog(log_with_signatures())))
-    late = await frames_of(slow.verify(ADMIN_CALLER, NO_BLOBS))
+    late = await frames_of(slow.verify(NO_BLOBS))
     assert late[-1]["code"] == "request_timeout"
 
 
@@ -172,7 +172,7 @@ class AwayLog(MemoryLog):
 async def test_a_broker_that_is_away_is_told() -> None:
     log = AwayLog({TOPIC: 4, CHECKPOINTS: 4} | OTHERS)
     audits = AuditVerifications(verifier_of(log))
-    assert (await frames_of(audits.verify(ADMIN_CALLER, NO_BLOBS)))[-1]["code"] == "log_unavailable"
+    assert (await frames_of(audits.verify(NO_BLOBS)))[-1]["code"] == "log_unavailable"
     assert (await declined(audits.checkpoints())).code == "log_unavailable"
 
 
@@ -187,15 +187,8 @@ async def test_a_broker_that_is_away_is_told() -> None:
 )
 async def test_what_contradicts_itself_is_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(module.Refused) as caught:
-        AuditVerifications(verifier_of(log_with_signatures())).verify(ADMIN_CALLER, replace_request(**changes))
+        AuditVerifications(verifier_of(log_with_signatures())).verify(replace_request(**changes))
     assert caught.value.code == "bad_request"
-
-
-async def test_only_administrators_verify() -> None:
-    audits = AuditVerifications(verifier_of(log_with_signatures()))
-    with pytest.raises(module.Refused) as caught:
-        audits.verify(ACME, NO_BLOBS)
-    assert caught.value.code == "insufficient_scope"
 
 
 async def test_the_newest_checkpoints_are_listed_with_what_their_signature_is_worth() -> None:

@@ -112,9 +112,7 @@ async def test_what_had_happened_already_is_unchanged_and_no_failure() -> None:
         assert await all_pages(made, "pause", "agent=silent") == [(run_id, "unchanged")]
 
 
-async def test_only_administrators_may_and_a_wrong_action_or_filter_is_refused() -> None:
+async def test_a_wrong_action_or_filter_is_refused() -> None:
     async with world() as made:
-        for work in (made.layer.bulk.preview(ACME, "pause", "a=b"), made.layer.bulk.act(ACME, "pause", "a=b", "")):
-            assert (await declined(work)).code == "insufficient_scope"
         assert (await declined(made.layer.bulk.preview(ADMIN_CALLER, "delete", "agent=a"))).code == "bad_request"
         assert (await declined(made.layer.bulk.act(ADMIN_CALLER, "pause", "agnet=a", ""))).code == "bad_request"

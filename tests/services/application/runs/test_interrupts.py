@@ -17,7 +17,6 @@ from tests.services.application.world import (
     ADMIN_CALLER,
     GLOBEX,
     IVY,
-    READER,
     World,
     declined,
     types_of,
@@ -175,16 +174,6 @@ async def test_nobody_else_sees_or_answers_the_question_of_a_tenant_or_user(stra
             assert (await layer.list_all(stranger, user_id="acme-op")).rows == ()
         assert (await layer.list_all(stranger)).total == 0
         assert [row.interrupt_id for row in (await layer.list_all(ACME)).rows] == [question]
-        run.stream.close()
-
-
-async def test_who_may_only_read_sees_and_does_not_answer() -> None:
-    async with world() as made:
-        run, [question] = await asking(made, caller=ACME)
-        layer = made.layer.interrupts
-        assert [row.interrupt_id for row in (await layer.list_all(READER)).rows] == [question]
-        assert (await declined(layer.resolve(READER, run.run_id, question, YES))).code == "insufficient_scope"
-        assert (await declined(layer.cancel_turn(READER, run.run_id))).code == "insufficient_scope"
         run.stream.close()
 
 

@@ -31,7 +31,6 @@ from tests.services.application.world import (
     ADMIN_CALLER,
     GLOBEX,
     IVY,
-    READER,
     World,
     declined,
     pieces_of,
@@ -263,13 +262,6 @@ async def test_a_principal_works_in_its_own_name_whatever_it_says() -> None:
         made.project()
         row = made.twin.tables["runs"][accepted.run_id]
     assert (row[1], row[5], row[6]) == ("acme", "ivy", "ivy")
-
-
-async def test_a_caller_without_the_scope_is_refused_before_anything_is_written() -> None:
-    async with world() as made:
-        actual = await declined(start(made, caller=READER))
-        assert (actual.code, actual.details["scope"]) == ("insufficient_scope", "runs:create")
-        assert made.commands() == []
 
 
 async def test_a_request_that_makes_no_sense_is_refused_before_anything_is_written() -> None:

@@ -58,7 +58,7 @@ async def spent(made: World, tenant: str, tokens: int) -> None:
 
 async def file_of(made: World, **wanted: Any) -> bytes:
     manifest = await made.layer.backups.create(ADMIN_CALLER, StateFileRequest(**wanted))
-    _, file = await made.layer.backups.open(ADMIN_CALLER, manifest["id"])
+    _, file = await made.layer.backups.open(manifest["id"])
     with closing(file):
         return file.read()
 

@@ -82,7 +82,7 @@ async def counted(world: EntityWorld) -> None:
 
 async def file_of(there: Installation, **wanted: Any) -> bytes:
     manifest = await there.layer.backups.create(ADMIN_CALLER, StateFileRequest(**wanted))
-    _, file = await there.layer.backups.open(ADMIN_CALLER, manifest["id"])
+    _, file = await there.layer.backups.open(manifest["id"])
     with closing(file):
         return file.read()
 

@@ -41,7 +41,7 @@ from loomlog.services.stream.archive.state_validation import validate_state
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys
 from tests.services.application.entity_owner import event_at
 from tests.services.application.installation import WAIT_S, Installation, as_here, envelope, installation
-from tests.services.application.world import ACME, ADMIN_CALLER
+from tests.services.application.world import ADMIN_CALLER
 from tests.services.runtime.given import DeskAtWork
 from tests.services.runtime.run.test_command_handler_imports import importing, records_of
 from tests.services.stream.encryption.test_subject_keys import TOPIC, keys_over
@@ -80,7 +80,7 @@ async def worked(there: Installation, seed: int, *, tenant: str = "t") -> None:
 
 async def file_of(there: Installation, **wanted: Any) -> bytes:
     manifest = await there.layer.backups.create(ADMIN_CALLER, StateFileRequest(**wanted))
-    _, file = await there.layer.backups.open(ADMIN_CALLER, manifest["id"])
+    _, file = await there.layer.backups.open(manifest["id"])
     with closing(file):
         return file.read()
 
@@ -650,19 +650,6 @@ async def test_a_document_that_was_parsed_is_the_same_file_again(tmp_path: Path,
         assert (await restored(here, again)).runs == 1
 
 
-async def test_only_administrators_may(tmp_path: Path, good: bytes) -> None:
-    async with installation(tmp_path / "here", partitions=1) as here:
-        for asked in (
-            here.layer.state_restore.restore(ACME, io.BytesIO(good)),
-            here.layer.backups.create(ACME, StateFileRequest()),
-            here.layer.backups.list(ACME),
-            here.layer.backups.open(ACME, "snap_1_00000000"),
-            here.layer.backups.remove(ACME, "snap_1_00000000"),
-        ):
-            with pytest.raises(Refused, match="scope"):
-                await asked
-
-
 async def test_a_run_whose_history_is_not_whole_is_left_out_and_said(tmp_path: Path) -> None:
     async with installation(tmp_path / "a", partitions=1) as there:
         there.world.start_run("r_tok")
@@ -687,15 +674,15 @@ async def test_files_are_listed_newest_first_and_go_when_removed(tmp_path: Path)
         for label in ("one", "two"):
             there.world.now += 1000
             made.append(await there.layer.backups.create(ADMIN_CALLER, StateFileRequest(label=label)))
-        listed = await there.layer.backups.list(ADMIN_CALLER)
+        listed = await there.layer.backups.list()
         assert [entry["label"] for entry in listed] == ["two", "one"]
         assert listed[1] == made[0]
         assert made[0]["byte_size"] == (tmp_path / "a" / f"{made[0]['id']}.loomlog-state.gz").stat().st_size
-        assert await there.layer.backups.remove(ADMIN_CALLER, made[0]["id"])
-        assert not await there.layer.backups.remove(ADMIN_CALLER, made[0]["id"])
+        assert await there.layer.backups.remove(made[0]["id"])
+        assert not await there.layer.backups.remove(made[0]["id"])
         assert len(list((tmp_path / "a").iterdir())) == 2
         with pytest.raises(Refused, match="there is no snapshot"):
-            await there.layer.backups.open(ADMIN_CALLER, made[0]["id"])
+            await there.layer.backups.open(made[0]["id"])
 
 
 async def test_one_over_its_bound_is_refused_and_leaves_nothing(tmp_path: Path) -> None:

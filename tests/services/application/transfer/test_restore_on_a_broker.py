@@ -91,7 +91,7 @@ async def test_a_run_that_was_under_way_is_finished_by_another_cluster(
             await there.model.holding.wait()
             made = await there.layer.backups.create(ADMIN_CALLER, StateFileRequest(label="moving"))
             assert (made["runs"], made["live_runs"]) == (2, 1)
-            _, file = await there.layer.backups.open(ADMIN_CALLER, made["id"])
+            _, file = await there.layer.backups.open(made["id"])
         with file:
             async with cluster(kafka, postgres, tmp_path / "b", partitions=2) as here:
                 actual = await here.layer.state_restore.restore(ADMIN_CALLER, file)
