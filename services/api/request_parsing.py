@@ -73,18 +73,10 @@ async def json_body(request: Request, model: type[Model], *, limit: int, optiona
         raise bad_request(describe_problems(error, model)) from error
 
 
-async def json_value(request: Request, *, limit: int, optional: bool = False) -> Any:
-    """Return the body as JSON; an `optional` one that is missing as an empty object. Raises as `json_body`."""
-    raw = await _read_json(request, limit, optional=optional)
-    try:
-        return orjson.loads(raw)
-    except orjson.JSONDecodeError as error:
-        raise bad_request(f"the body is not JSON: {error}") from error
-
-
 async def strict_json_value(request: Request, *, limit: int, optional: bool = False) -> Any:
-    """Return the body as JSON, as `json_value`; a key that an object has twice is refused too, because only one of its
-    values would be kept.
+    """Return the body as JSON; an `optional` one that is missing as an empty object. Raises as `json_body`.
+
+    A key that an object has twice is refused, because only one of its values would be kept.
     """
     raw = await _read_json(request, limit, optional=optional)
     if len(raw) > INLINE_BYTES_MAX:
