@@ -31,8 +31,7 @@ ROUTES: tuple[Route, ...] = (
     *HISTORY_ROUTES,
     *OPERATOR_ROUTES,
     Route(
-        method="GET",
-        path="/v1/client-tools",
+        route="GET /v1/client-tools",
         access=own_data(RUNS_CREATE),
         handler=client_endpoints.connect_client,
         refusal_statuses=(403, 426),
@@ -46,24 +45,21 @@ ROUTES: tuple[Route, ...] = (
     *MCP_ROUTES,
     # The page itself is no row: ui_page.py serves its files and every address below /ui.
     Route(
-        method="POST",
-        path="/ui/session",
+        route="POST /ui/session",
         access=ANY_CALLER,
         handler=ui_endpoints.sign_in,
         status=204,
         summary="Sign in to the web page: the token of the Authorization header becomes a cookie.",
     ),
     Route(
-        method="POST",
-        path="/ui/logout",
+        route="POST /ui/logout",
         access=PUBLIC,
         handler=ui_endpoints.sign_out,
         status=204,
         summary="Sign out of the web page: clear the cookie.",
     ),
     Route(
-        method="GET",
-        path="/ui/login-config.json",
+        route="GET /ui/login-config.json",
         access=PUBLIC,
         handler=ui_endpoints.get_login_config,
         summary="Get what the sign-in page and `loomlog login` need: ways to sign in, and pages that may pass a token.",

@@ -22,8 +22,7 @@ from loomlog.services.core.access.scopes import RUNS_CREATE, RUNS_READ
 
 RUN_ROUTES: tuple[Route, ...] = (
     Route(
-        method="POST",
-        path="/v1/runs",
+        route="POST /v1/runs",
         access=own_data(RUNS_CREATE),
         handler=run_endpoints.start_run,
         recognises_key=True,
@@ -39,8 +38,7 @@ RUN_ROUTES: tuple[Route, ...] = (
         ),
     ),
     Route(
-        method="GET",
-        path=f"{RUN_PATH}/stream",
+        route=f"GET {RUN_PATH}/stream",
         access=own_data(RUNS_READ),
         handler=run_endpoints.stream_run,
         summary="The events of a run from any position, then as they happen; resumes after Last-Event-ID.",
@@ -49,8 +47,7 @@ RUN_ROUTES: tuple[Route, ...] = (
     ),
     # Before the path of one run, which would match them.
     Route(
-        method="GET",
-        path="/v1/runs/stream",
+        route="GET /v1/runs/stream",
         access=own_data(RUNS_READ),
         handler=run_endpoints.watch_runs,
         summary="The state changes of all visible runs as they happen: start, end, and what a run waits for.",
@@ -63,8 +60,7 @@ RUN_ROUTES: tuple[Route, ...] = (
         ),
     ),
     Route(
-        method="POST",
-        path=f"{SESSION_PATH}/messages",
+        route=f"POST {SESSION_PATH}/messages",
         access=own_data(RUNS_CREATE),
         handler=run_endpoints.continue_session,
         recognises_key=True,
