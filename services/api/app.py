@@ -155,7 +155,7 @@ def _build_endpoint(service: Service, route: Route) -> RequestHandler:
 
     known, takes_position, takes = route.query_names, route.accepts_position, route.takes
     may_open = route.opens_with_public_config
-    own_act, checks_query = route.own_act, not route.takes_any_query
+    own_act, checks_query, is_mutating = route.own_act, not route.takes_any_query, route.is_mutating
     act = own_act or route.act or ""
 
     async def answer(request: Request) -> Response:
@@ -174,7 +174,7 @@ def _build_endpoint(service: Service, route: Route) -> RequestHandler:
             slots = await service.shares.enter(takes, caller, path=request.scope["path"])
             if checks_query and request.scope["query_string"]:
                 check_query(request, known)
-            if route.is_mutating:
+            if is_mutating:
                 use_idempotency_key(context, caller, request)
                 if context.idempotency_key and not route.recognises_key:
                     context.require_first = service.application.require_first_body

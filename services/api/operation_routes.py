@@ -19,7 +19,7 @@ from starlette.responses import Response
 from loomlog.services.api.request_parsing import INTEGER_DIGITS_MAX, json_value, query_text
 from loomlog.services.api.request_shares import Takes
 from loomlog.services.api.responses import json_response, position_headers, record_response
-from loomlog.services.api.route import TENANT_PARAMETER, Handler, NamedSchema, QueryParameter, Route, Tag
+from loomlog.services.api.route import TENANT_PARAMETER, Handler, NamedSchema, QueryParameter, Route
 from loomlog.services.api.service import Service
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.operation_input import (
@@ -107,13 +107,12 @@ def _named_operation(body: Any, first: AnyOperation, by_op: Mapping[str, AnyOper
 
 def _bare_route(operation: AnyOperation, http: Http, handler: Handler) -> Route:
     return Route(
-        method=http.method,
-        path=http.path,
+        route=http.route,
         access=http.access or operation.access,
         handler=handler,
         summary=http.summary or operation.summary,
         operation=http.id or operation.name.replace(".", "_"),
-        tag=None if operation.tag is None else Tag(name=operation.tag.name, description=operation.tag.description),
+        tag=operation.tag,
         body_optional=http.body_optional,
         status=http.status,
         alternative_status=http.alternative_status,

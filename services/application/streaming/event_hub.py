@@ -100,7 +100,6 @@ class EventHub:
         *,
         preview_ends: Mapping[int, int] | None = None,
         live_runs: Iterable[LiveRun] = (),
-        recent_events: RecentEvents | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.live_runs: dict[str, RunTarget | None] = {}
@@ -116,7 +115,7 @@ class EventHub:
         """Time of the newest event seen."""
         self._codec = codec
         self._clock = clock
-        self._recent_events = recent_events if recent_events is not None else RecentEvents()
+        self._recent_events = RecentEvents()
         self._readers = {
             partition: TermReader(codec=codec, term=start.term, next_offset=start.next_offset)
             for partition, start in starts.items()

@@ -75,10 +75,9 @@ class EntityClient:
         commands_topic: str,
         replicas: Replicas,
         rows: ColdRows | None = None,
-        ask_owner: AskOwner = lambda partition, asked: False,
     ) -> None:
         """`rows` has the index of handled commands; without, a lost answer cannot be given again."""
-        self.ask_owner = ask_owner
+        self.ask_owner: AskOwner = lambda partition, asked: False
         self.local_entity: LocalEntity = _not_owned
         self.beside: Sequence[EntityClient] = ()
         """Clients of the further topic sets of the process, which get the commands of their families."""
