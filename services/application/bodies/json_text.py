@@ -1,4 +1,4 @@
-"""Reads JSON that somebody sends, for every transport.
+"""Reads JSON that is sent to us, for every transport.
 
 Before: HTTP bodies, JSON-RPC messages, fields of gRPC messages. After: records of operations, models of bodies.
 """
