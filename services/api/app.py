@@ -333,7 +333,7 @@ def _build_routeless_endpoint(service: Service, lookup: RouteLookup) -> RequestH
 
         Under `/v1` the token is checked first: who has none cannot list the routes.
         """
-        path = request.url.path
+        path = request.scope["path"]  # as it was looked up; that of the URL has lost line ends
         headers = {"x-request-id": begin_request(request).request_id}
         if allowed := sorted(lookup.methods(path)):
             text = f"{path} takes {', '.join(allowed)}, not {request.method}"

@@ -34,7 +34,7 @@ def use_idempotency_key(context: RequestContext, caller: Caller, request: Reques
     if key:
         check_idempotency_key(key)
         context.idempotency_key = key
-        context.scope = (caller.tenant, caller.subject, request.method, request.url.path)
+        context.scope = (caller.tenant, caller.subject, request.method, request.scope["path"])
 
 
 def position_tokens(request: Request) -> list[str]:

@@ -79,7 +79,7 @@ async def test_the_scheme_may_be_in_any_case(here: Served) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/v1", "/v1/nothing", "/v1/runs/", "/v2/runs", "/docs", "/openapi.json", "/redoc"]
+    "path", ["/", "/v1", "/v1/nothing", "/v1/runs/", "/v1/runs%3Fx", "/v2/runs", "/docs", "/openapi.json", "/redoc"]
 )
 async def test_an_unknown_route_is_a_404_in_the_one_shape(here: Served, path: str) -> None:
     answer = await here.client().get(path)
