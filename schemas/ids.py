@@ -11,10 +11,12 @@ decides both.
 
 import hashlib
 import re
+import secrets
 
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 """Crockford's base32 in lower case: no i, l, o, u."""
 TOKEN_CHARACTERS = 26
+RANDOM_BYTES = 10
 ID_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,128}\Z")
 """Format of an id chosen by a caller (runtime parity: 1 to 128 of letters, digits, dash, underscore)."""
 
@@ -24,9 +26,10 @@ def base32(value: int) -> str:
     return "".join(ALPHABET[(value >> shift) & 31] for shift in range(125, -1, -5))
 
 
-def fresh_token(at_ms: int, random_bytes: bytes) -> str:
-    """Return a token made from the time in milliseconds and at least 10 random bytes."""
-    return base32((at_ms & (1 << 48) - 1) << 80 | int.from_bytes(random_bytes[:10], "big"))
+def fresh_token(at_ms: int, random_bytes: bytes = b"") -> str:
+    """Return a token made from the time in milliseconds and at least 10 random bytes; without them it draws some."""
+    drawn = random_bytes or secrets.token_bytes(RANDOM_BYTES)
+    return base32((at_ms & (1 << 48) - 1) << 80 | int.from_bytes(drawn[:RANDOM_BYTES], "big"))
 
 
 def hashed_token(*parts: str) -> str:

@@ -8,7 +8,6 @@ sending the same record twice starts one run.
 Before: your program. After: any Kafka producer. Needs fastavro and msgspec, as all of this package.
 """
 
-import secrets
 import time
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -21,8 +20,6 @@ from loomlog.schemas.sticky_partitioner import StickyPartitioner
 
 COMMANDS_TOPIC = "loom.run.commands"
 EVENTS_TOPIC = "loom.run.events"
-RANDOM_BYTES = 10
-"""Random bytes of a fresh id, in addition to its 48 bits of time."""
 
 
 class CommandRecord(NamedTuple):
@@ -69,7 +66,7 @@ def start_run_record(
         raise ValueError("give a run_id, or a session_id or idempotency_key that it is derived from")
     at_ms = time.time_ns() // 1_000_000
     if not run_id:
-        own = fresh_token(at_ms, secrets.token_bytes(RANDOM_BYTES))
+        own = fresh_token(at_ms)
         if idempotency_key:
             # The same id as the API derives, so that a key refers to the same run on both paths.
             own = hashed_token("idempotency", tenant, subject, idempotency_key)

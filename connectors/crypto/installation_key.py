@@ -12,7 +12,6 @@ Before: settings. After: connectors/storage/run_credentials.py, connectors/http/
 """
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import sha256
 
@@ -43,10 +42,10 @@ class SecretKey:
         """Derive 32 bytes for a purpose and its context from each key."""
         return tuple(_derive_key(key, purpose, *context) for key in self.keys)
 
-    def encrypt(self, data: bytes, purpose: str, *context: str, random: Callable[[int], bytes] = os.urandom) -> bytes:
+    def encrypt(self, data: bytes, purpose: str, *context: str) -> bytes:
         """Encrypt with AES-256-GCM, bound to the purpose and its context."""
         key = self.keys[0]
-        nonce = random(NONCE_BYTES)
+        nonce = os.urandom(NONCE_BYTES)
         sealed = AESGCM(_derive_key(key, purpose, *context)).encrypt(nonce, data, _associated_data(purpose, *context))
         return _key_name(key) + nonce + sealed
 

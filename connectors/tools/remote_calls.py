@@ -18,11 +18,13 @@ import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Protocol
 
 from loomlog.connectors.errors import Permanent, Transient, UnknownOutcome
 from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.protocols import LogAppender, LogRanges, LogRecord, LogTail, ProducerRecord
+from loomlog.connectors.retries import until_answered
 from loomlog.schemas.codec import Codec, Undecodable
 from loomlog.schemas.generated.stream_records import RemoteToolRequest, RemoteToolResult
 
@@ -212,13 +214,12 @@ class RemoteCallClient:
             headers.append((CONNECTION_HEADER, request.connection_id.encode()))
         record = ProducerRecord(key=key, value=self._codec.encode(request), headers=headers)
         partition = partition_of(key, await self._count_partitions(topic))
-        while True:
-            try:
-                await self._appender.append(topic, partition, [record])
-                return
-            except UnknownOutcome as error:
-                log.warning("%s: the request of %s is sent again: %s", topic, request.request_id, error)
-                await asyncio.sleep(SEND_RETRY_S)
+        await until_answered(
+            partial(self._appender.append, topic, partition, [record]),
+            f"{topic}: the request {request.request_id}",
+            failures=(UnknownOutcome,),
+            retry_s=SEND_RETRY_S,
+        )
 
     async def _is_in_progress(self, topic: str, request: RemoteToolRequest, since_ms: int) -> bool:
         """Return whether an earlier attempt was sent and the service may still begin or finish it."""

@@ -199,7 +199,6 @@ class EmbeddingLoop:
         self._new_vectors, self._indexed_at = INDEX_AFTER_VECTORS, 0.0
         self._batch = BATCH
         self.embedded = self.failures = 0
-        self.last_failure = ""
 
     def wake(self) -> None:
         """Read the queue soon: an entry was put into it."""
@@ -222,7 +221,6 @@ class EmbeddingLoop:
     def _note_failure(self, failure: EmbedderRefused | Transient) -> float:
         """Count a failure; return how long the embedder asks to be left alone, in seconds."""
         self.failures += 1
-        self.last_failure = str(failure)
         return failure.retry_after_s if isinstance(failure, EmbedderRefused) else 0.0
 
     async def _session_until(self, stop: asyncio.Event) -> None:

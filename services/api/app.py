@@ -21,11 +21,9 @@ from typing import Any
 import orjson
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
-from starlette.exceptions import HTTPException
 from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from loomlog.connectors.errors import Transient
@@ -81,28 +79,29 @@ class LeanRoute(APIRoute):
 
 
 class DirectApp(FastAPI):
-    """FastAPI that looks up routes itself, before FastAPI's own machinery, which only answers what has no route.
+    """FastAPI that looks up routes itself, before FastAPI's own machinery, which is left with the life of the process.
 
     FastAPI's middlewares for files, dependencies and body limits are not needed here.
     """
 
     lookup = RouteLookup(())
+    routeless: ASGIApp
+    """What answers when no route takes a request."""
     socket_routes: Mapping[str, ASGIApp] = {}
     """WebSocket routes for ClientWebSocketProtocol, by path."""
     page_app: ASGIApp | None = None
     """The web page: all paths below /ui but those that are routes."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        asgiapp: ASGIApp | None = None
         if scope["type"] == "websocket":
             asgiapp = self.socket_routes.get(scope["path"])
         elif scope["type"] == "http":
-            asgiapp = None
+            asgiapp = self.routeless
             if target := self.lookup.find(scope["method"], scope["path"]):
                 asgiapp, scope["path_params"] = target
-            elif is_page_path(scope["path"]):
+            elif is_page_path(scope["path"]) and self.page_app is not None:
                 asgiapp = self.page_app
-        else:
-            asgiapp = None
         await (super().__call__ if asgiapp is None else asgiapp)(scope, receive, send)
 
 
@@ -146,8 +145,7 @@ def build_app(service: Service, routes: Sequence[Route] = ROUTES) -> DirectApp:
         for route in routes
         if route.socket_handler is not None
     }
-    app.add_exception_handler(HTTPException, _build_router_error_handler(service, routes))
-    app.add_exception_handler(Exception, unexpected)
+    app.routeless = ServerErrorMiddleware(_as_asgi(_build_routeless_endpoint(service, app.lookup)), handler=unexpected)
     return app
 
 
@@ -157,7 +155,7 @@ def _build_endpoint(service: Service, route: Route) -> RequestHandler:
 
     known, takes_position, takes = route.query_names, route.accepts_position, route.takes
     may_open = route.opens_with_public_config
-    own_act, checks_query = route.own_act, not route.takes_any_query
+    own_act, checks_query, is_mutating = route.own_act, not route.takes_any_query, route.is_mutating
     act = own_act or route.act or ""
 
     async def answer(request: Request) -> Response:
@@ -176,7 +174,7 @@ def _build_endpoint(service: Service, route: Route) -> RequestHandler:
             slots = await service.shares.enter(takes, caller, path=request.scope["path"])
             if checks_query and request.scope["query_string"]:
                 check_query(request, known)
-            if route.is_mutating:
+            if is_mutating:
                 use_idempotency_key(context, caller, request)
                 if context.idempotency_key and not route.recognises_key:
                     context.require_first = service.application.require_first_body
@@ -329,35 +327,25 @@ class _EmptyResponse(Response):
         return None
 
 
-def _build_router_error_handler(
-    service: Service, routes: Sequence[Route]
-) -> Callable[[Request, Exception], Coroutine[Any, Any, Response]]:
-    async def answer(request: Request, error: Exception) -> Response:
-        """Respond to an error of the router: no such route, or wrong method.
+def _build_routeless_endpoint(service: Service, lookup: RouteLookup) -> RequestHandler:
+    async def answer(request: Request) -> Response:
+        """Respond to a request that no route takes: no such path, or not with this method.
 
         Under `/v1` the token is checked first: who has none cannot list the routes.
         """
-        assert isinstance(error, HTTPException)
         path = request.url.path
         headers = {"x-request-id": begin_request(request).request_id}
-        allowed = _allowed_methods(path, routes)
+        if allowed := sorted(lookup.methods(path)):
+            text = f"{path} takes {', '.join(allowed)}, not {request.method}"
+            return refusal_response(Refused("method_not_allowed", text), {**headers, "allow": ", ".join(allowed)})
         try:
-            if path.startswith("/v1/") and not allowed:
+            if path.startswith("/v1/"):
                 await identify(service, request)
         except Refused as refusal:
             return refusal_response(refusal, headers)
-        if error.status_code == 405:
-            names = ", ".join(sorted(allowed))
-            declined = Refused("method_not_allowed", f"{path} takes {names}, not {request.method}")
-            return refusal_response(declined, {**headers, "allow": names})
         return refusal_response(Refused("route_not_found", f"there is no route {path[:200]}"), headers)
 
     return answer
-
-
-def _allowed_methods(path: str, routes: Sequence[Route]) -> set[str]:
-    """Return every method of the table for a path; the router itself names only those of the first row."""
-    return {route.method for route in routes if compile_path(route.path)[0].match(path)}
 
 
 def _build_error_handler(service: Service) -> Callable[[Request, Exception], Coroutine[Any, Any, Response]]:

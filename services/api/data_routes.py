@@ -12,8 +12,7 @@ from loomlog.services.core.access.rules import PUBLIC
 
 DATA_ROUTES: tuple[Route, ...] = (
     Route(
-        method="POST",
-        path=f"{SNAPSHOTS_PATH}/restore",
+        route=f"POST {SNAPSHOTS_PATH}/restore",
         access=state_files.RESTORE.access,
         handler=snapshot_endpoints.restore_snapshot_file,
         takes_file=True,
@@ -31,16 +30,14 @@ DATA_ROUTES: tuple[Route, ...] = (
         ),
     ),
     Route(
-        method="GET",
-        path=SNAPSHOT_PATH,
+        route=f"GET {SNAPSHOT_PATH}",
         access=streams.READ_STATE_FILE,
         handler=snapshot_endpoints.get_snapshot,
         response=StateFileContent,
         summary="Get a stored state file with its content.",
     ),
     Route(
-        method="GET",
-        path=f"{SNAPSHOT_PATH}/export",
+        route=f"GET {SNAPSHOT_PATH}/export",
         access=streams.READ_STATE_FILE,
         handler=snapshot_endpoints.export_snapshot,
         response=State,
@@ -48,8 +45,7 @@ DATA_ROUTES: tuple[Route, ...] = (
         query=(QueryParameter(name="format", description="gzip: the file as stored; otherwise JSON."),),
     ),
     Route(
-        method="GET",
-        path="/v1/_erasure",
+        route="GET /v1/_erasure",
         access=erasure.REPORT.access,
         handler=erasure_endpoints.report_subject,
         summary="Report what an erasure of a subject covers; without a subject list those of the tenant.",
@@ -59,23 +55,20 @@ DATA_ROUTES: tuple[Route, ...] = (
         ),
     ),
     Route(
-        method="GET",
-        path="/v1/openapi.json",
+        route="GET /v1/openapi.json",
         access=PUBLIC,
         handler=document_endpoints.get_openapi,
         summary="Get this document.",
     ),
     Route(
-        method="GET",
-        path="/v1/openapi.yaml",
+        route="GET /v1/openapi.yaml",
         access=PUBLIC,
         handler=document_endpoints.get_openapi_yaml,
         summary="Get this document as YAML.",
         media_type="application/yaml",
     ),
     Route(
-        method="GET",
-        path="/v1/docs",
+        route="GET /v1/docs",
         access=PUBLIC,
         handler=document_endpoints.get_docs,
         summary="Get this page.",

@@ -14,7 +14,7 @@ from loomlog.services.api.operation_routes import operation_handler, operation_r
 from loomlog.services.api.request_parsing import query_flag, query_text, raw_body
 from loomlog.services.api.request_shares import Takes
 from loomlog.services.api.responses import record_response
-from loomlog.services.api.route import AsgiResponse, Handler, NamedSchema, QueryParameter, Route, Tag
+from loomlog.services.api.route import AsgiResponse, Handler, NamedSchema, QueryParameter, Route
 from loomlog.services.api.service import Service
 from loomlog.services.api.ui_session import BY_COOKIE, identify
 from loomlog.services.application.errors import run_refusing
@@ -31,11 +31,10 @@ def endpoint_routes(endpoints: Iterable[Endpoint]) -> tuple[Route, ...]:
 
 def _endpoint_route(endpoint: Endpoint) -> Route:
     route = Route(
-        method=endpoint.method,
-        path=endpoint.path,
+        route=endpoint.route,
         access=endpoint.access,
         handler=_endpoint_handler(endpoint),
-        tag=Tag(name=endpoint.tag.name, description=endpoint.tag.description),
+        tag=endpoint.tag,
         summary=endpoint.summary,
         operation=endpoint.id,
         body=None if endpoint.body is None else _body_schema(endpoint.body),

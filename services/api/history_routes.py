@@ -17,16 +17,14 @@ from loomlog.services.application.operations import streams
 
 HISTORY_ROUTES: tuple[Route, ...] = (
     Route(
-        method="GET",
-        path=f"{RUN_PATH}/export",
+        route=f"GET {RUN_PATH}/export",
         access=streams.EXPORT_RUN,
         handler=history_endpoints.export_run,
         summary="Export a run as one file that can be read and replayed without this installation.",
         media_type="application/gzip",
     ),
     Route(
-        method="POST",
-        path="/v1/runs/import",
+        route="POST /v1/runs/import",
         access=streams.IMPORT_RUN,
         handler=history_endpoints.import_run,
         takes_file=True,
@@ -40,8 +38,7 @@ HISTORY_ROUTES: tuple[Route, ...] = (
         ),
     ),
     Route(
-        method="POST",
-        path=f"{RUN_PATH}/fork",
+        route=f"POST {RUN_PATH}/fork",
         access=streams.FORK_RUN,
         handler=history_endpoints.fork_run,
         summary="Fork a run: the new run shares the events up to `at`; the answer is the stream of its events.",
@@ -51,8 +48,7 @@ HISTORY_ROUTES: tuple[Route, ...] = (
         query=(QueryParameter(name="ids", description="1: frames carry their id."),),
     ),
     Route(
-        method="GET",
-        path="/v1/users/{user_id}/agents/stream",
+        route="GET /v1/users/{user_id}/agents/stream",
         access=streams.WATCH_RUNS,
         handler=run_endpoints.watch_user_runs,
         summary="Follow the states of a user's runs: stream_open, then run_state; closed after 30 minutes.",

@@ -16,10 +16,10 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from loomlog.services.api.request_parsing import INTEGER_DIGITS_MAX, query_text, strict_json_value
+from loomlog.services.api.request_parsing import INTEGER_DIGITS_MAX, json_value, query_text
 from loomlog.services.api.request_shares import Takes
 from loomlog.services.api.responses import json_response, position_headers, record_response
-from loomlog.services.api.route import TENANT_PARAMETER, Handler, NamedSchema, QueryParameter, Route, Tag
+from loomlog.services.api.route import TENANT_PARAMETER, Handler, NamedSchema, QueryParameter, Route
 from loomlog.services.api.service import Service
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.operation_input import (
@@ -69,7 +69,7 @@ def _shared_route(served: Sequence[_Served]) -> Route:
     (first, http), by_op = served[0], {one.op: operation for operation, one in served}
 
     async def handle(service: Service, caller: Caller, request: Request) -> Response:
-        body = await strict_json_value(request, limit=http.body_bytes_max, optional=http.body_optional)
+        body = await json_value(request, limit=http.body_bytes_max, optional=http.body_optional)
         try:
             operation = _named_operation(body, first, by_op)
         except Refused as refused:
@@ -107,13 +107,12 @@ def _named_operation(body: Any, first: AnyOperation, by_op: Mapping[str, AnyOper
 
 def _bare_route(operation: AnyOperation, http: Http, handler: Handler) -> Route:
     return Route(
-        method=http.method,
-        path=http.path,
+        route=http.route,
         access=http.access or operation.access,
         handler=handler,
         summary=http.summary or operation.summary,
         operation=http.id or operation.name.replace(".", "_"),
-        tag=None if operation.tag is None else Tag(name=operation.tag.name, description=operation.tag.description),
+        tag=operation.tag,
         body_optional=http.body_optional,
         status=http.status,
         alternative_status=http.alternative_status,
@@ -192,7 +191,7 @@ class _FieldReader:
 
     async def _read_body(self, request: Request, bytes_max: int) -> dict[str, Any]:
         http = self._http
-        body = await strict_json_value(request, limit=bytes_max, optional=http.body_optional)
+        body = await json_value(request, limit=bytes_max, optional=http.body_optional)
         if http.whole_body:
             return {http.names.get(http.whole_body, http.whole_body): body}
         if not isinstance(body, dict):

@@ -12,22 +12,16 @@ from loomlog.services.core.access.scopes import ADMIN
 
 OPERATOR_ROUTES: tuple[Route, ...] = (
     Route(
-        method="GET",
-        path="/healthz",
-        access=PUBLIC,
-        handler=operator_endpoints.get_health,
-        summary="Liveness of this process.",
+        route="GET /healthz", access=PUBLIC, handler=operator_endpoints.get_health, summary="Liveness of this process."
     ),
     Route(
-        method="GET",
-        path="/readyz",
+        route="GET /readyz",
         access=PUBLIC,
         handler=operator_endpoints.get_readiness,
         summary="Readiness of this process; otherwise 503 and the missing dependencies.",
     ),
     Route(
-        method="GET",
-        path="/metrics",
+        route="GET /metrics",
         access=requires(ADMIN),
         handler=operator_endpoints.get_metrics,
         refusal_statuses=(404,),
@@ -35,16 +29,14 @@ OPERATOR_ROUTES: tuple[Route, ...] = (
         media_type="text/plain",
     ),
     Route(
-        method="GET",
-        path="/v1/_env_template",
+        route="GET /v1/_env_template",
         access=requires(ADMIN),
         handler=configuration_endpoints.get_env_template,
         summary="Get a commented file of all environment variables with their defaults.",
         media_type="text/plain",
     ),
     Route(
-        method="POST",
-        path="/v1/_audit/verify",
+        route="POST /v1/_audit/verify",
         access=streams.VERIFY_LOG,
         handler=audit_endpoints.verify_log,
         summary="Verify the log, a part of it or a run: progress, then result or error; one at a time in a process.",

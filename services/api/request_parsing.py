@@ -8,15 +8,14 @@ Before: the ASGI request. After: endpoints.
 """
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator
 from typing import IO, Any, TypeVar
 
-import orjson
 from pydantic import ValidationError
 from starlette.requests import ClientDisconnect, Request
 
 from loomlog.projections.frames.frame import SESSION_STRIDE
+from loomlog.services.application.bodies.json_text import QUOTED_CHARACTERS_MAX, JsonInvalid, parse_json
 from loomlog.services.application.bodies.models import Body
 from loomlog.services.application.bodies.problems import describe_problems
 from loomlog.services.application.errors import bad_request
@@ -29,7 +28,6 @@ INTEGER_DIGITS_MAX = 18
 """Maximum digits of an integer; fits a signed 64-bit integer."""
 CONTROL_BODY_MAX = 1024 * 1024
 """Maximum bytes of inputs and cancels (parity: reference runtime 1.12)."""
-QUOTED_CHARACTERS_MAX = 60
 INLINE_BYTES_MAX = 64 * 1024
 """Bytes of a body that are parsed at once, in about 5 ms; more are parsed in a thread, so that other requests go on."""
 DRAIN_BYTES_MAX = 64 * 1024 * 1024
@@ -62,52 +60,23 @@ async def json_body(request: Request, model: type[Model], *, limit: int, optiona
 
     An `optional` body may be missing; every field then has its default.
     """
-    raw = await _read_json(request, limit, optional=optional)
+    raw, _ = await _read_json(request, limit, optional=optional)
     try:
-        # The other parser accepts NaN as a number, and reads a number that is too large as infinity.
-        orjson.loads(raw)
         return model.model_validate_json(raw)
-    except orjson.JSONDecodeError as error:
-        raise bad_request(f"the body is not JSON: {error}") from error
     except ValidationError as error:
         raise bad_request(describe_problems(error, model)) from error
 
 
 async def json_value(request: Request, *, limit: int, optional: bool = False) -> Any:
     """Return the body as JSON; an `optional` one that is missing as an empty object. Raises as `json_body`."""
-    raw = await _read_json(request, limit, optional=optional)
+    return (await _read_json(request, limit, optional=optional))[1]
+
+
+def _parse_body(raw: bytes) -> Any:
     try:
-        return orjson.loads(raw)
-    except orjson.JSONDecodeError as error:
-        raise bad_request(f"the body is not JSON: {error}") from error
-
-
-async def strict_json_value(request: Request, *, limit: int, optional: bool = False) -> Any:
-    """Return the body as JSON, as `json_value`; a key that an object has twice is refused too, because only one of its
-    values would be kept.
-    """
-    raw = await _read_json(request, limit, optional=optional)
-    if len(raw) > INLINE_BYTES_MAX:
-        return await asyncio.to_thread(_strict_value, raw)
-    return _strict_value(raw)
-
-
-def _strict_value(raw: bytes) -> Any:
-    try:
-        value = orjson.loads(raw)
-        json.loads(raw, object_pairs_hook=_refuse_twice)
-    except orjson.JSONDecodeError as error:
-        raise bad_request(f"the body is not JSON: {error}") from error
-    except RecursionError as error:
-        raise bad_request("the body is nested too deeply") from error
-    return value
-
-
-def _refuse_twice(pairs: list[tuple[str, Any]]) -> None:
-    names = {name for name, _ in pairs}
-    if len(names) < len(pairs):
-        twice = next(name for name in names if sum(name == other for other, _ in pairs) > 1)
-        raise bad_request(f"the body has the key {twice[:QUOTED_CHARACTERS_MAX]!r} twice in one object")
+        return parse_json(raw)
+    except JsonInvalid as error:
+        raise bad_request(f"the body {error}") from error
 
 
 async def raw_body(request: Request, *, limit: int) -> bytes:
@@ -163,15 +132,17 @@ def resume_after(request: Request) -> int:
     return 0
 
 
-async def _read_json(request: Request, limit: int, *, optional: bool) -> bytes:
-    """Return the bytes of a body that is declared as JSON, and make them part of the request's tokens."""
+async def _read_json(request: Request, limit: int, *, optional: bool) -> tuple[bytes, Any]:
+    """Return a body that is declared as JSON, and its value; its bytes become part of the request's tokens."""
     raw = await _read_body(request, limit)
     await current_request.get().take_body(raw)
     if not raw and optional:
-        return b"{}"
+        return b"{}", {}
     if not _is_json(request.headers.get("content-type", "")):
         raise Refused("unsupported_media_type", _media_type_problem(request.headers.get("content-type", "")))
-    return raw
+    if len(raw) > INLINE_BYTES_MAX:
+        return raw, await asyncio.to_thread(_parse_body, raw)
+    return raw, _parse_body(raw)
 
 
 async def _read_body(request: Request, limit: int) -> bytes:

@@ -3,8 +3,6 @@
 Before: app.py. After: services/application/request_context.py.
 """
 
-import re
-import secrets
 from collections.abc import Set
 from urllib.parse import unquote_to_bytes
 
@@ -12,27 +10,21 @@ from starlette.requests import Request
 
 from loomlog.connectors.client.http import CLI_AGENT
 from loomlog.connectors.configuration.findings import did_you_mean
-from loomlog.connectors.process.logs import log_fields
 from loomlog.services.api.responses import POSITION_HEADER
 from loomlog.services.application.errors import bad_request
-from loomlog.services.application.request_context import RequestContext, current_request
+from loomlog.services.application.request_context import RequestContext, begin_context
 from loomlog.services.application.runs.requests import check_idempotency_key
 from loomlog.services.core.access.decide import Caller
 
 REQUEST_ID_HEADER = b"x-request-id"
-REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}\Z")
-"""A request id of a client is used as it is; anything else is replaced by a generated one."""
 
 
 def begin_request(request: Request) -> RequestContext:
     """Make the request the current one of this task; its id is in the response, in errors and in log lines."""
-    sent = request.headers.get("x-request-id", "")
-    context = RequestContext(request_id=sent if REQUEST_ID.match(sent) else f"q_{secrets.token_hex(8)}")
+    context = begin_context(request.headers.get("x-request-id", ""), "http")
     context.traceparent = request.headers.get("traceparent", "")
     if request.headers.get("user-agent") == CLI_AGENT:
         context.transport = "cli"
-    current_request.set(context)
-    log_fields.set({"request_id": context.request_id})
     return context
 
 

@@ -16,7 +16,7 @@ from loomlog.services.api.service import Service
 from loomlog.services.application.bodies.models import Body
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.rules import Access
-from loomlog.services.core.operations import ADMINISTRATIVE
+from loomlog.services.core.operations import ADMINISTRATIVE, Routed, Tag
 
 AsgiResponse = Response | ASGIApp
 Handler = Callable[[Service, Caller, Request], Awaitable[Any]]
@@ -45,20 +45,11 @@ class NamedSchema:
     example: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tag:
-    """A group of routes in the OpenAPI document."""
-
-    name: str
-    description: str
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Route:
+class Route(Routed):
     """A row of the table. The schema of the answer is that of the handler's return type, or `response`."""
 
-    method: str
-    path: str
+    route: str
     access: Access
     handler: Handler
     summary: str

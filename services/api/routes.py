@@ -12,7 +12,7 @@ then the endpoints.
 
 from collections.abc import Sequence
 
-from loomlog.services.api.client_routes import CLIENT_ROUTES
+from loomlog.services.api import client_endpoints, ui_endpoints
 from loomlog.services.api.data_routes import DATA_ROUTES
 from loomlog.services.api.endpoint_routes import endpoint_routes
 from loomlog.services.api.history_routes import HISTORY_ROUTES
@@ -21,20 +21,49 @@ from loomlog.services.api.operation_routes import operation_routes
 from loomlog.services.api.operator_routes import OPERATOR_ROUTES
 from loomlog.services.api.route import Route
 from loomlog.services.api.run_routes import RUN_ROUTES
-from loomlog.services.api.ui_routes import UI_ROUTES
 from loomlog.services.application.operations import product_operations
+from loomlog.services.core.access.rules import ANY_CALLER, PUBLIC, own_data
+from loomlog.services.core.access.scopes import RUNS_CREATE
 from loomlog.services.families.registry import all_endpoints
 
 ROUTES: tuple[Route, ...] = (
     *RUN_ROUTES,
     *HISTORY_ROUTES,
     *OPERATOR_ROUTES,
-    *CLIENT_ROUTES,
+    Route(
+        route="GET /v1/client-tools",
+        access=own_data(RUNS_CREATE),
+        handler=client_endpoints.connect_client,
+        refusal_statuses=(403, 426),
+        socket_handler=client_endpoints.connect,
+        summary="Connect a WebSocket over which a client offers tools and executes the calls of its own runs.",
+        status=101,
+    ),
     *DATA_ROUTES,
     *endpoint_routes(all_endpoints()),
     *operation_routes(product_operations()),
     *MCP_ROUTES,
-    *UI_ROUTES,
+    # The page itself is no row: ui_page.py serves its files and every address below /ui.
+    Route(
+        route="POST /ui/session",
+        access=ANY_CALLER,
+        handler=ui_endpoints.sign_in,
+        status=204,
+        summary="Sign in to the web page: the token of the Authorization header becomes a cookie.",
+    ),
+    Route(
+        route="POST /ui/logout",
+        access=PUBLIC,
+        handler=ui_endpoints.sign_out,
+        status=204,
+        summary="Sign out of the web page: clear the cookie.",
+    ),
+    Route(
+        route="GET /ui/login-config.json",
+        access=PUBLIC,
+        handler=ui_endpoints.get_login_config,
+        summary="Get what the sign-in page and `loomlog login` need: ways to sign in, and pages that may pass a token.",
+    ),
 )
 
 

@@ -21,8 +21,7 @@ from loomlog.services.application.operations import streams
 
 RUN_ROUTES: tuple[Route, ...] = (
     Route(
-        method="POST",
-        path="/v1/runs",
+        route="POST /v1/runs",
         access=streams.START_RUN,
         handler=run_endpoints.start_run,
         recognises_key=True,
@@ -38,8 +37,7 @@ RUN_ROUTES: tuple[Route, ...] = (
         ),
     ),
     Route(
-        method="GET",
-        path=f"{RUN_PATH}/stream",
+        route=f"GET {RUN_PATH}/stream",
         access=streams.FOLLOW_RUN,
         handler=run_endpoints.stream_run,
         summary="The events of a run from any position, then as they happen; resumes after Last-Event-ID.",
@@ -48,8 +46,7 @@ RUN_ROUTES: tuple[Route, ...] = (
     ),
     # Before the path of one run, which would match them.
     Route(
-        method="GET",
-        path="/v1/runs/stream",
+        route="GET /v1/runs/stream",
         access=streams.WATCH_RUNS,
         handler=run_endpoints.watch_runs,
         summary="The state changes of all visible runs as they happen: start, end, and what a run waits for.",
@@ -62,8 +59,7 @@ RUN_ROUTES: tuple[Route, ...] = (
         ),
     ),
     Route(
-        method="POST",
-        path=f"{SESSION_PATH}/messages",
+        route=f"POST {SESSION_PATH}/messages",
         access=streams.START_RUN,
         handler=run_endpoints.continue_session,
         recognises_key=True,

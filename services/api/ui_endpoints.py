@@ -1,4 +1,4 @@
-"""Signing in to the web page, and out. Before: ui_routes.py. After: ui_session.py has the cookie."""
+"""Signing in to the web page, and out. Before: routes.py. After: ui_session.py has the cookie."""
 
 from starlette.requests import Request
 from starlette.responses import Response

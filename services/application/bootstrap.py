@@ -7,7 +7,6 @@ fixing it.
 Before: a service's main. After: application.py.
 """
 
-import asyncio
 import contextlib
 import logging
 import time
@@ -20,11 +19,12 @@ from loomlog.connectors.configuration.secret_registry import NO_SECRETS, SecretR
 from loomlog.connectors.crypto.content_encryption import KeyEncryptionKeys
 from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.crypto.signatures import PublicKey
-from loomlog.connectors.errors import ConnectorError, Permanent, Transient
+from loomlog.connectors.errors import ConnectorError, Transient
 from loomlog.connectors.kafka import KafkaAppender, KafkaOptions, KafkaRanges, KafkaTail, open_tail
 from loomlog.connectors.protocols import Blobs
+from loomlog.connectors.retries import until_answered
 from loomlog.connectors.storage.event_subscriptions import PostgresSubscriptionRows
-from loomlog.connectors.storage.postgres import PostgresOptions, PostgresReader, connect, open_reader
+from loomlog.connectors.storage.postgres import PostgresOptions, connect, open_reader
 from loomlog.connectors.storage.request_keys import PostgresRequestKeys
 from loomlog.connectors.storage.run_credentials import PostgresCredentialRows, RunCredentials
 from loomlog.connectors.storage.state_files import StateFiles
@@ -62,19 +62,11 @@ from loomlog.services.families.ports.entity_ends import EntityEnds
 from loomlog.services.families.registry import all_families, families_of
 from loomlog.services.stream.encryption.subject_keys import SubjectKeys, open_subject_keys
 from loomlog.services.stream.entities.content import encrypt_content
-from loomlog.services.stream.entities.families import FamilySet
-from loomlog.services.stream.entities.hosting import EntityParts, build_entity_parts, join_parts
-from loomlog.services.stream.entities.reading import EntityReader
-from loomlog.services.stream.entities.routed_reads import RoutedReads
-from loomlog.services.stream.entities.rows import EntityRows
-from loomlog.services.stream.family import Topics
+from loomlog.services.stream.entities.topic_sets import TopicSet, join_topic_sets, open_topic_set
 from loomlog.services.stream.global_tables.global_table import GlobalTable, GlobalTables
 
 log = logging.getLogger(__name__)
 
-RETRY_S = 1.0
-LOG_EVERY_TRIES = 10
-"""Attempts between two log lines about the same wait."""
 LIVE_RUNS_MAX = 200_000
 """Live runs loaded at the start; others are counted as their events arrive."""
 AUDIT_PERIOD_S = 10.0
@@ -144,8 +136,8 @@ async def open_application(
         keys = await opener.wait("broker", opener.open_subject_keys)
         watch = PositionWatch(lambda: connect(endpoints.postgres), endpoints.read_model_prefix, *opener.prefixes)
         sets = await opener.open_topic_sets(keys, watch)
-        entities = join_parts(*(one.parts for one in sets))
-        entity_reads = RoutedReads(entities, *(one.reads for one in sets))
+        entities, entity_reads = join_topic_sets([one for one, _ in sets])
+        reader, tail = sets[0][0].reader, sets[0][1]
         resources = ApplicationResources(
             authenticator=authenticator,
             hub=hub,
@@ -170,13 +162,13 @@ async def open_application(
             family_options=(
                 *family_options,
                 *await connect_families(endpoints.postgres, endpoints.installation_key, all_families()),
-                EntityEnds(read=sets[0].tail.end_offsets),
+                EntityEnds(read=tail.end_offsets),
             ),
             secrets=secrets,
             request_keys=opener.until_closed(PostgresRequestKeys(endpoints.postgres)),
             subscription_rows=opener.until_closed(PostgresSubscriptionRows(endpoints.postgres)),
             private_hosts=endpoints.private_hosts,
-            change_feed=SqlChangeFeed(sets[0].reader, feed_schema(endpoints.read_model_prefix))
+            change_feed=SqlChangeFeed(reader, feed_schema(endpoints.read_model_prefix))
             if endpoints.memory_changes_enabled
             else None,
             log_access=kafka_access(
@@ -189,11 +181,11 @@ async def open_application(
             ),
             entity_tables=[
                 EntityTables(name=table, topic=one.parts.topics.events, reader=one.reader)
-                for table, one in zip((ENTITIES, CHANNELS), sets, strict=True)
+                for table, (one, _) in zip((ENTITIES, CHANNELS), sets, strict=True)
             ],
             run_tables=opener.reader,
             erasures=SqlErasures(opener.reader, erasures_schema(endpoints.read_model_prefix)),
-            act_reads=SqlActReads(sets[0].reader, acts_schema(endpoints.read_model_prefix)),
+            act_reads=SqlActReads(reader, acts_schema(endpoints.read_model_prefix)),
         )
         application = Application(resources)
         await application.publisher.open()
@@ -206,24 +198,14 @@ async def open_application(
             await application.run(
                 events,
                 previews,
-                lambda: _watch_positions(watch),
-                *(partial(one.parts.replicas.follow, one.tail) for one in sets),
+                watch.run,
+                *(partial(one.parts.replicas.follow, tail) for one, tail in sets),
                 partial(application.clients.run, opener.open_client_requests),
                 *followers,
                 *beside,
             )
 
         yield application, work
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _TopicSet:
-    """What is open for the families of a topic set."""
-
-    parts: EntityParts
-    reads: EntityReader
-    reader: PostgresReader
-    tail: KafkaTail
 
 
 class _Closable(Protocol):
@@ -314,39 +296,33 @@ class _Opener:
             return None
         return RunCredentials(self.until_closed(PostgresCredentialRows(self._endpoints.postgres)), key)
 
-    async def open_topic_sets(self, keys: SubjectKeys | None, positions: PositionWatch) -> list[_TopicSet]:
-        """Open the rows, replicas and reads of each topic set, that of entities first, and read its replicas."""
-        topics = (self._endpoints.topics.entities, self._endpoints.topics.channels)
-        return [
-            await self._open_topic_set(name, of_set, prefix, keys, positions)
-            for name, of_set, prefix in zip(TOPIC_SETS, topics, self.prefixes, strict=True)
-        ]
-
-    async def _open_topic_set(
-        self, name: str, topics: Topics, prefix: str, keys: SubjectKeys | None, positions: PositionWatch
-    ) -> _TopicSet:
-        endpoints = self._endpoints
-        reader = self.until_closed(
-            await open_reader(endpoints.postgres, schema=prefix, max_connections=endpoints.postgres_connections)
-        )
-        families, seals = families_of(name), entity_seals(endpoints.installation_key)
-        rows = EntityRows(reader, FamilySet(families), events_topic=topics.events, seals=seals)
-        parts = build_entity_parts(
-            families,
-            self._codec,
-            appender=self.appender,
-            ranges=self.ranges,
-            partitions=self._partitions,
-            topics=topics,
-            rows=rows,
-            name=name,
-        )
-        if keys is not None:
-            parts.client.encrypt = encrypt_content(keys.cipher_for, keys.is_encrypted)
-        reads = EntityReader(parts.family.families, parts.replicas, rows, reader, parts.client, positions=positions)
-        await self.wait("broker", parts.replicas.open)
-        tail = await self.tail(topics.events, parts.replicas.next_offsets)
-        return _TopicSet(parts=parts, reads=reads, reader=reader, tail=tail)
+    async def open_topic_sets(
+        self, keys: SubjectKeys | None, positions: PositionWatch
+    ) -> list[tuple[TopicSet, KafkaTail]]:
+        """Open each topic set, that of entities first, and read its replicas; with the tail of its events."""
+        endpoints, sets = self._endpoints, []
+        topics = (endpoints.topics.entities, endpoints.topics.channels)
+        for name, of_set, schema in zip(TOPIC_SETS, topics, self.prefixes, strict=True):
+            opened = await open_topic_set(
+                self._stack,
+                families_of(name),
+                of_set,
+                self._codec,
+                self.appender,
+                self.ranges,
+                name=name,
+                partitions=self._partitions,
+                postgres=endpoints.postgres,
+                schema=schema,
+                connections=endpoints.postgres_connections,
+                seals=entity_seals(endpoints.installation_key),
+                positions=positions,
+            )
+            if keys is not None:
+                opened.parts.client.encrypt = encrypt_content(keys.cipher_for, keys.is_encrypted)
+            await self.wait("broker", opened.parts.replicas.open)
+            sets.append((opened, await self.tail(of_set.events, opened.parts.replicas.next_offsets)))
+        return sets
 
     async def open_tables(self, tables: Sequence[GlobalTable[Any]]) -> Sequence[Callable[[], Awaitable[None]]]:
         """Read tables to their ends; return what follows them."""
@@ -368,21 +344,17 @@ class _Opener:
 
 async def wait_for(name: str, readiness: Readiness, open_resource: Callable[[], Awaitable[Resource]]) -> Resource:
     """Return the resource once it opens; until then `readiness` has the error under that name."""
-    tries = 0
-    while True:
+
+    async def open_noted() -> Resource:
         try:
-            resource = await open_resource()
+            return await open_resource()
         except (ConnectorError, Refused) as error:
             readiness.missing[name] = str(error)
-            if tries % LOG_EVERY_TRIES == 0:
-                log.warning("waiting for the %s: %s", name, error)
-            tries += 1
-            await asyncio.sleep(RETRY_S)
-            continue
-        readiness.missing.pop(name, None)
-        if tries:
-            log.info("the %s is there", name)
-        return resource
+            raise
+
+    resource = await until_answered(open_noted, f"what needs the {name}", failures=(ConnectorError, Refused))
+    readiness.missing.pop(name, None)
+    return resource
 
 
 async def _partition_count(appender: KafkaAppender, topics: ApplicationTopics) -> int:
@@ -433,21 +405,6 @@ async def _preview_ranges(ranges: KafkaRanges, topic: str, partitions: int) -> M
         partition: (max(end - most, await ranges.offset_at(topic, partition, since_ms)), end)
         for partition, end in ends.items()
     }
-
-
-async def _watch_positions(watch: PositionWatch) -> None:
-    """Follow the positions of the read models, also while their tables do not exist yet."""
-    logged = False
-    while True:
-        try:
-            await watch.run()
-        except Permanent as error:
-            if error.kind != "not_found":
-                raise
-            if not logged:
-                log.warning("the read models do not exist yet; the projector makes them: %s", error)
-            logged = True
-            await asyncio.sleep(RETRY_S)
 
 
 def _describe_starts(starts: Mapping[int, HubStart]) -> str:

@@ -3,18 +3,16 @@
 Before: services/families/ports/ingress.py. After: the readers of loom.ingress in runtimes.
 """
 
-import asyncio
 import logging
 
 from loomlog.connectors.errors import ConnectorError
+from loomlog.connectors.retries import until_answered
 from loomlog.schemas.generated.webhook_commands import SubmitDelivery
 from loomlog.services.application.command_publisher import CommandPublisher
 from loomlog.services.application.errors import RETRY_SOON_S
 from loomlog.services.core.refusals import Refused
 
 log = logging.getLogger(__name__)
-
-OPEN_RETRY_S = 1.0
 
 
 async def append_delivery(publisher: CommandPublisher, tenant: str, name: str, submitted: SubmitDelivery) -> None:
@@ -27,13 +25,6 @@ async def append_delivery(publisher: CommandPublisher, tenant: str, name: str, s
 
 async def publish_ingress(publisher: CommandPublisher) -> None:
     """Append deliveries until cancelled."""
-    is_logged = False
-    while not publisher.partitions:
-        try:
-            await publisher.open()
-        except ConnectorError as error:
-            if not is_logged:
-                log.warning("webhooks wait: %s", error)
-            is_logged = True
-            await asyncio.sleep(OPEN_RETRY_S)
+    if not publisher.partitions:
+        await until_answered(publisher.open, "the input of webhooks", failures=(ConnectorError,))
     await publisher.run()

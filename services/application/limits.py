@@ -88,8 +88,6 @@ IDLE_POLL_PAUSE_S = 0.1
 log costs this process twice as much (0.36 against 0.16 ms a run of A3x2). Streams of the states of all runs are so
 much late.
 """
-TAIL_RETRY_S = 1.0
-"""Pause after a poll that the broker refused."""
 RECENT_BYTES_MAX = 64 * 1024 * 1024
 """Maximum recent records kept for late subscribers, their bookkeeping included."""
 RECENT_AGE_MAX_S = 600.0

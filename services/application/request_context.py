@@ -13,15 +13,20 @@ Before: a transport begins a request. After: application.py wraps its source of 
 """
 
 import hashlib
+import re
+import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 
 from msgspec import Struct, field
 
+from loomlog.connectors.process.logs import log_fields
 from loomlog.schemas.ids import hashed_token, with_body
 from loomlog.services.core.operations import Change
 
+REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}\Z")
+"""A request id of a client is used as it is; anything else is replaced by a generated one."""
 ACT_BODY_BYTES_MAX = 64 * 1024
 """Bytes of a body that an act of a route keeps; the file of a restore is larger."""
 
@@ -74,6 +79,15 @@ class RequestContext(Struct):
 
 NO_REQUEST = RequestContext()
 current_request: ContextVar[RequestContext] = ContextVar("current_request", default=NO_REQUEST)
+
+
+def begin_context(sent_id: str, transport: str) -> RequestContext:
+    """Return a new request, which is the current one of this task and named in its log lines."""
+    request_id = sent_id if REQUEST_ID.match(sent_id) else f"q_{secrets.token_hex(8)}"
+    request = RequestContext(request_id=request_id, transport=transport)
+    current_request.set(request)
+    log_fields.set({"request_id": request_id})
+    return request
 
 
 def key_digests() -> tuple[str, str] | None:

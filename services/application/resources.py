@@ -3,7 +3,6 @@
 Before: bootstrap.py opens it; tests pass in-memory versions. After: application.py.
 """
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -36,8 +35,6 @@ from loomlog.services.stream.entities.reads import EntityReads
 from loomlog.services.stream.family import Topics
 
 TOPIC_PREFIX = "loom"
-RANDOM_BYTES = 10
-"""Bytes of a new token; loomlog.schemas.ids takes that many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +76,7 @@ def clock_ms() -> int:
 
 def new_token() -> str:
     """Return a new token for ids."""
-    return fresh_token(clock_ms(), os.urandom(RANDOM_BYTES))
+    return fresh_token(clock_ms())
 
 
 def ignore_batch(records: int) -> None:

@@ -15,7 +15,6 @@ runtime over OwnedPartitions. Where neither is provided, there are none.
 Before: services/application/bootstrap.py, services/runtime/process.py. After: services.py of each family.
 """
 
-import os
 import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, MutableMapping, Sequence
@@ -52,8 +51,6 @@ from loomlog.services.stream.entities.hosting import EntityParts, PutCredentials
 from loomlog.services.stream.entities.reads import EntityReads
 from loomlog.services.stream.entities.replicas import Replicas
 
-TOKEN_BYTES = 10
-"""Random bytes of a token; the number that loomlog.schemas.ids takes."""
 ServiceT = TypeVar("ServiceT")
 Work = Callable[[], Coroutine[Any, Any, None]]
 Families = Sequence[Family[Any, Any, Any]]
@@ -77,7 +74,7 @@ class FamilyContext:
 
     def new_token(self) -> str:
         """Return a new token, for ids of commands."""
-        return fresh_token(self.clock_ms(), os.urandom(TOKEN_BYTES))
+        return fresh_token(self.clock_ms())
 
     def provide(self, *services: Any) -> None:
         """Add services that other families take."""

@@ -14,8 +14,6 @@ Before: server.py. After: services/application/dispatch.py.
 """
 
 import logging
-import re
-import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -32,7 +30,7 @@ from loomlog.services.api.service import OF_PROCESS, Service
 from loomlog.services.application.authentication import require_access
 from loomlog.services.application.dispatch import Dispatch
 from loomlog.services.application.errors import bad_request, key_reused, share_refusal, stopping_error, unavailable
-from loomlog.services.application.request_context import RequestContext, current_request
+from loomlog.services.application.request_context import RequestContext, begin_context
 from loomlog.services.application.resources import clock_ms, new_token
 from loomlog.services.application.runs.requests import check_idempotency_key
 from loomlog.services.core.access.decide import Caller
@@ -53,7 +51,6 @@ Context = grpc.aio.ServicerContext[bytes, bytes]
 
 ANONYMOUS = Caller(name="", tenant="", subject="", scopes=frozenset())
 POSITION = "loomlog-position"
-REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}\Z")
 PAGES_MAX = 100
 """Pages that one answer joins; HTTP has all of them, page by page."""
 
@@ -256,13 +253,7 @@ class Front:
 def begin_request(context: Context) -> tuple[RequestContext, Mapping[str, str]]:
     """Make the request the current one of this task; returns it with its metadata that is text."""
     sent = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
-    name = sent.get("x-request-id", "")
-    request = RequestContext(
-        request_id=name if REQUEST_ID.match(name) else f"q_{secrets.token_hex(8)}", transport="grpc"
-    )
-    current_request.set(request)
-    log_fields.set({"request_id": request.request_id})
-    return request, sent
+    return begin_context(sent.get("x-request-id", ""), "grpc"), sent
 
 
 async def abort(context: Context, refused: Refused, request: RequestContext, *, missing: str) -> None:

@@ -27,6 +27,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from loomlog import schemas
 from loomlog.projections.frames.frame_json import format_rfc3339
+from loomlog.services.application.bodies.json_text import JsonInvalid, parse_json
 from loomlog.services.application.errors import bad_request
 
 DESCRIPTORS = Path(schemas.__file__).parent / "generated" / "grpc.binpb"
@@ -111,9 +112,9 @@ def _read_bytes(field: FieldDescriptor, value: bytes) -> Any:
 def read_json(name: str, value: bytes) -> Any:
     """Return the JSON in a field of bytes. Raises Refused: bad_request."""
     try:
-        return orjson.loads(value)
-    except orjson.JSONDecodeError as error:
-        raise bad_request(f"{name}: expected JSON: {error}") from error
+        return parse_json(value)
+    except JsonInvalid as error:
+        raise bad_request(f"{name}: expected JSON: it {error}") from error
 
 
 # --- JSON to messages ------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ Before: rpcs.py. After: services/application.
 import asyncio
 import time
 from contextlib import closing
+from functools import partial
 from typing import Annotated, Any
 
 from msgspec import Meta
@@ -68,38 +69,31 @@ class ServerHealth(Output, frozen=True, kw_only=True):
     uptime_seconds: int
 
 
-READ_STATE_FILE = Operation(
+_read = partial(Operation, effect=Effect.READ)
+READ_STATE_FILE = _read(
     name="state_file.read",
     summary="Get a stored state file with its content.",
     input=StateFileRead,
     output=StateFileContent,
     access=streams.READ_STATE_FILE,
-    effect=Effect.READ,
     unavailable_code="blobs_unavailable",
 )
-GET_RUNTIME_STATE = Operation(
+GET_RUNTIME_STATE = _read(
     name="pause.runtime_state",
     summary="Get the state of the runtime, and how many state files are stored.",
     input=NoInput,
     output=RuntimeState,
     access=requires(ADMIN),
-    effect=Effect.READ,
 )
-SHOW_CONFIGURATION = Operation(
+SHOW_CONFIGURATION = _read(
     name="configuration.show",
     summary="Show what this installation has.",
     input=NoInput,
     output=Configuration,
     access=ANY_CALLER,
-    effect=Effect.READ,
 )
-GET_HEALTH = Operation(
-    name="health.get",
-    summary="Say that this process answers.",
-    input=NoInput,
-    output=ServerHealth,
-    access=PUBLIC,
-    effect=Effect.READ,
+GET_HEALTH = _read(
+    name="health.get", summary="Say that this process answers.", input=NoInput, output=ServerHealth, access=PUBLIC
 )
 OPERATIONS = (
     READ_STATE_FILE,

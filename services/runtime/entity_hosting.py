@@ -10,18 +10,15 @@ from dataclasses import dataclass
 from loomlog.connectors.errors import Permanent
 from loomlog.connectors.kafka import KafkaTail, open_tail
 from loomlog.connectors.protocols import LogAppender, LogRanges
-from loomlog.connectors.storage.postgres import open_reader
 from loomlog.projections.entities import Seal
 from loomlog.schemas.codec import Codec
 from loomlog.services.families.entity_folds import TABLES
 from loomlog.services.families.registry import families_of
 from loomlog.services.runtime.run_host import StandbyReaders
 from loomlog.services.runtime.settings import RuntimeSettings
-from loomlog.services.stream.entities.families import FamilySet
-from loomlog.services.stream.entities.hosting import EntityParts, build_entity_parts, join_parts
-from loomlog.services.stream.entities.reading import EntityReader
+from loomlog.services.stream.entities.hosting import EntityParts
 from loomlog.services.stream.entities.routed_reads import RoutedReads
-from loomlog.services.stream.entities.rows import EntityRows
+from loomlog.services.stream.entities.topic_sets import TopicSet, join_topic_sets, open_topic_set
 from loomlog.services.stream.family import Topics
 
 READER_CONNECTIONS = 4
@@ -31,9 +28,7 @@ READER_CONNECTIONS = 4
 class TopicSetResources:
     """What is open for a topic set. `readers`: of a standby that folds, if there is one."""
 
-    parts: EntityParts
-    rows: EntityRows
-    reads: EntityReader
+    topic_set: TopicSet
     commands_tail: KafkaTail
     events_tail: KafkaTail
     readers: StandbyReaders | None
@@ -80,8 +75,8 @@ async def open_entities(
         )
         for name, topics in topic_sets.items()
     ]
-    parts = join_parts(*(one.parts for one in opened))
-    return EntityResources(parts=parts, reads=RoutedReads(parts, *(one.reads for one in opened)), sets=tuple(opened))
+    parts, reads = join_topic_sets([one.topic_set for one in opened])
+    return EntityResources(parts=parts, reads=reads, sets=tuple(opened))
 
 
 async def _open_set(
@@ -104,20 +99,25 @@ async def _open_set(
             "together; make the topics again with `loomlog.redpanda.apply`",
             kind="invalid",
         )
-    families = families_of(name)
-    reader = await open_reader(settings.postgres, schema=TABLES[name].prefix, max_connections=READER_CONNECTIONS)
-    stack.push_async_callback(reader.close)
-    rows = EntityRows(reader, FamilySet(families), events_topic=topics.events, seals=seals)
-    parts = build_entity_parts(
-        families, codec, appender=appender, ranges=ranges, partitions=partitions, topics=topics, rows=rows, name=name
+    opened = await open_topic_set(
+        stack,
+        families_of(name),
+        topics,
+        codec,
+        appender,
+        ranges,
+        name=name,
+        partitions=partitions,
+        postgres=settings.postgres,
+        schema=TABLES[name].prefix,
+        connections=READER_CONNECTIONS,
+        seals=seals,
     )
-    await parts.replicas.open()
+    replicas = opened.parts.replicas
+    await replicas.open()
     commands = await open_tail(settings.kafka, topics.commands, dict.fromkeys(range(partitions), 0))
     stack.push_async_callback(commands.close)
     commands.pause(range(partitions))
-    events = await open_tail(settings.kafka, topics.events, parts.replicas.next_offsets)
+    events = await open_tail(settings.kafka, topics.events, replicas.next_offsets)
     stack.push_async_callback(events.close)
-    reads = EntityReader(parts.family.families, parts.replicas, rows, reader, parts.client)
-    return TopicSetResources(
-        parts=parts, rows=rows, reads=reads, commands_tail=commands, events_tail=events, readers=readers
-    )
+    return TopicSetResources(topic_set=opened, commands_tail=commands, events_tail=events, readers=readers)

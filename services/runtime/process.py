@@ -212,7 +212,7 @@ class RuntimeProcess:
             OwnedPartitions(
                 terms=lambda: self._entities[0].owned_terms(),
                 is_first=self._is_first,
-                rows=entities.sets[0].rows,
+                rows=entities.sets[0].topic_set.rows,
                 run_rows=resources.run_rows,
             ),
         )
@@ -317,13 +317,13 @@ class RuntimeProcess:
         """Build the host of a topic set's partitions."""
         resources, encryption, standby = self._resources, self._encryption, self._standby(opened.readers)
         return HostedEntities(
-            opened.parts,
+            opened.topic_set.parts,
             resources.codec,
             appender=resources.appender,
             ranges=resources.ranges,
             commands=opened.commands_tail,
             dead_letters=self._dead_letters,
-            rows=opened.rows,
+            rows=opened.topic_set.rows,
             run_topics=topics.TOPICS,
             clock_ms=self._clock_ms,
             name=self._settings.name,
@@ -372,7 +372,7 @@ class RuntimeProcess:
         for hosted in self._entities:
             yield tasks.create_task(hosted.run(), name="timers of resting entities")
         for one in resources.entities.sets:
-            yield tasks.create_task(one.parts.replicas.follow(one.events_tail), name="replicas of entities")
+            yield tasks.create_task(one.topic_set.parts.replicas.follow(one.events_tail), name="replicas of entities")
         for topic, follow in resources.tables.followers.items():
             yield tasks.create_task(follow(), name=topic)
         yield tasks.create_task(resources.credentials.run(), name="credentials")

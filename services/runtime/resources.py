@@ -6,7 +6,6 @@ Waits for a broker that does not answer. What is open here decides nothing; proc
 Before: main.py with the configuration. After: process.py.
 """
 
-import asyncio
 import contextlib
 import logging
 import os
@@ -16,7 +15,6 @@ from functools import partial
 from secrets import token_hex
 
 from loomlog.connectors.configuration.load import ProcessConfiguration
-from loomlog.connectors.errors import Transient
 from loomlog.connectors.kafka import (
     KafkaAppender,
     KafkaGroup,
@@ -27,6 +25,7 @@ from loomlog.connectors.kafka import (
 )
 from loomlog.connectors.kafka.schema_registry import load_codec
 from loomlog.connectors.process.liveness_sockets import wait_for_disconnect
+from loomlog.connectors.retries import until_answered
 from loomlog.connectors.storage.postgres import PostgresReader, open_reader
 from loomlog.connectors.storage.run_credentials import PostgresCredentialRows, RunCredentials
 from loomlog.projections.engine.builds import PREFIX
@@ -49,9 +48,6 @@ from loomlog.services.stream.encryption.subject_keys import SubjectKeys, open_su
 from loomlog.services.stream.global_tables.global_table import GlobalTables
 
 log = logging.getLogger("loomlog.runtime")
-
-BROKER_RETRY_S = 1.0
-"""Seconds between attempts to reach the broker at startup; restarting Python for each attempt would take longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,15 +79,9 @@ class RuntimeResources:
 
 async def connect_broker(kafka: KafkaOptions) -> KafkaAppender:
     """Return an appender connected to the broker; waits for the broker without a time limit."""
-    while True:
-        appender = KafkaAppender(kafka)
-        try:
-            await appender.start()
-        except Transient as error:
-            log.warning("waiting for the broker: %s", error)
-            await asyncio.sleep(BROKER_RETRY_S)
-        else:
-            return appender
+    appender = KafkaAppender(kafka)
+    await until_answered(appender.start, "the runtime")
+    return appender
 
 
 @contextlib.asynccontextmanager

@@ -8,9 +8,11 @@ only after its dead letter is in the log, the next owner handles it if this proc
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 
 from loomlog.connectors.errors import UnknownOutcome
 from loomlog.connectors.protocols import LogAppender, LogRecord, ProducerRecord
+from loomlog.connectors.retries import until_answered
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.stream_records import DeadLetter, Header
 from loomlog.services.stream.snapshots.snapshots import batch_records
@@ -23,8 +25,6 @@ one stays in its topic, at the position the dead letter names.
 """
 MAX_ERROR_CHARACTERS = 4_000
 """Errors sometimes quote their input, which may be large."""
-RETRY_S = 1.0
-"""Pause after an append with unknown outcome; a dead letter may then be there twice, which its position shows."""
 
 
 class DeadLetters:
@@ -77,20 +77,12 @@ class DeadLetters:
                 waiting.append(self._queue.get_nowait())
             done = 0
             for batch in batch_records([letter for letter, _ in waiting]):
-                await self._append(batch)
+                append = partial(self._appender.append, self._topic, 0, batch)
+                await until_answered(append, "a dead letter", failures=(UnknownOutcome,))
                 for _, parked in waiting[done : done + len(batch)]:
                     parked()
                 done += len(batch)
             self.parked += done
-
-    async def _append(self, batch: list[ProducerRecord]) -> None:
-        while True:
-            try:
-                await self._appender.append(self._topic, 0, batch)
-                return
-            except UnknownOutcome as error:
-                log.warning("dead letters wait: %s", error)
-                await asyncio.sleep(RETRY_S)
 
 
 def _truncate(record: LogRecord, kept: bytes | None) -> tuple[bytes | None, tuple[Header, ...], bytes | None]:

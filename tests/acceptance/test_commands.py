@@ -78,7 +78,7 @@ def test_whoever_stops_following_does_not_stop_the_run(stack: Installation) -> N
         frame = json.loads(follower.stdout.readline())
     follower.send_signal(signal.SIGINT)
     try:
-        _, said = follower.communicate(timeout=10)
+        _, said = follower.communicate(timeout=30)
     except subprocess.TimeoutExpired:
         follower.send_signal(signal.SIGABRT)  # says where it was
         raise AssertionError(follower.communicate()[1]) from None

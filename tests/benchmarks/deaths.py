@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from itertools import pairwise
 
 import psutil
@@ -60,23 +61,37 @@ async def measure(environment: dict[str, str], deaths: int, intervals: list[floa
     running = [asyncio.create_task(run_on()) for _ in range(IN_FLIGHT)]
     await asyncio.sleep(WARM_UP_S)
     for apart_s in intervals:
-        stalls: list[float] = []
-        for _ in range(deaths):
-            began = time.monotonic()
-            os.kill(await working_runtime(environment), signal.SIGKILL)
-            killed = time.monotonic()
-            await asyncio.sleep(max(0.0, apart_s - (killed - began)))
-            seen = [killed, *(at for at in ends if at > killed), time.monotonic()]
-            stalls.append(max(later - earlier for earlier, later in pairwise(seen)))
-        stalls.sort()
+        kills = [await kill_worker(environment, time.monotonic())]
+        for _ in range(deaths - 1):
+            kills.append(await kill_worker(environment, kills[-1] + apart_s))
+        await asyncio.sleep(apart_s)
+        stalls = sorted(longest_stalls(kills, ends, until=time.monotonic()))
+        between = [later - earlier for earlier, later in pairwise(kills)]
         listed = " ".join(f"{stall:.2f}" for stall in stalls)
-        print(f"  {apart_s:g} s apart: longest {stalls[-1]:.2f} s of {listed}", flush=True)
+        print(f"  {apart_s:g} s apart ({max(between):.1f} at most): longest {stalls[-1]:.2f} s of {listed}", flush=True)
         await asyncio.sleep(FIRST_S)
     for task in running:
         task.cancel()
     await asyncio.gather(*running, return_exceptions=True)
     print(f"  {len(ends)} runs ended, {len(failed)} failed", *failed[:3], flush=True)
     return 1 if failed else 0
+
+
+async def kill_worker(environment: dict[str, str], at: float) -> float:
+    """Kill the runtime that works, at that time or as soon as it is known after it; return when."""
+    pid = await working_runtime(environment)
+    await asyncio.sleep(at - time.monotonic())
+    os.kill(pid, signal.SIGKILL)
+    return time.monotonic()
+
+
+def longest_stalls(kills: Sequence[float], ends: Sequence[float], *, until: float) -> list[float]:
+    """Return the longest time without an end of a run after each kill, until the next one; the last until `until`."""
+    stalls = []
+    for killed, following in pairwise([*kills, until]):
+        seen = [killed, *(at for at in ends if killed < at < following), following]
+        stalls.append(max(later - earlier for earlier, later in pairwise(seen)))
+    return stalls
 
 
 async def working_runtime(environment: dict[str, str]) -> int:

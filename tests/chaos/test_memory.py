@@ -197,7 +197,7 @@ async def test_the_api_is_asked_page_by_page_until_it_has_read_everything() -> N
 
     events = {0: [Record(partition=0, offset=7, key=None, value=None)], 1: []}
     async with httpx.AsyncClient(transport=httpx.MockTransport(answer), base_url="http://test") as client:
-        assert await ask_memory(client, events, timeout_s=5.0) == {"a": 2, "b": 3}
+        assert await ask_memory(client, events, timeout_s=30.0) == {"a": 2, "b": 3}
         assert {request.headers["x-loomlog-position"] for request in asked} == {f"{ENTITY_EVENTS}/0:7"}
         assert asked[-1].url.path == ROUTE
         assert (asked[-1].url.params["after"], asked[-1].url.params["limit"]) == ("a", str(PAGE))

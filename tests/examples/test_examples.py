@@ -28,7 +28,7 @@ pytestmark = pytest.mark.integration
 
 EXAMPLES = Path(__file__).parent.parent.parent / "docs" / "examples"
 PROGRAM_S = 30.0
-WAIT_S = 15.0
+WAIT_S = 30.0
 
 
 class Site:

@@ -37,7 +37,7 @@ pytestmark = pytest.mark.integration
 
 PROGRAM = Path(__file__).parents[2] / "docs" / "examples" / "serve_tool.py"
 RUN = "r_order"
-WAIT_S = 20.0
+WAIT_S = 30.0
 TOOL = "add_to_order"
 USAGE = Usage(input_tokens=1, output_tokens=1)
 TURNS = (

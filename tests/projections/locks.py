@@ -4,7 +4,7 @@ import asyncio
 
 from psycopg import AsyncConnection
 
-WAIT_S = 10.0
+WAIT_S = 30.0
 
 
 async def is_held_up(connection: AsyncConnection, blocked: AsyncConnection) -> bool:

@@ -30,7 +30,7 @@ async def test_a_check_changes_nothing(kafka: str, topic_prefix: str) -> None:
 async def test_the_broker_has_the_settings_of_the_file(kafka: str, topic_prefix: str) -> None:
     await apply(kafka, prefix=topic_prefix)
     required = {topic.name: topic for topic in load_topics(prefix=topic_prefix)}
-    async with connect(kafka, timeout_s=10) as cluster:
+    async with connect(kafka, timeout_s=30) as cluster:
         existing = await cluster.existing(list(required))
     assert existing.keys() == required.keys()
     for name, topic in required.items():
@@ -47,11 +47,11 @@ async def test_a_changed_setting_is_altered_and_an_operators_own_setting_survive
 ) -> None:
     topic = named(load_topics(prefix=topic_prefix), ".commands")
     await apply(kafka, topics=[topic])
-    async with connect(kafka, timeout_s=10) as cluster:
+    async with connect(kafka, timeout_s=30) as cluster:
         await cluster.alter(topic.name, {**topic.settings, "segment.ms": "777000", "retention.ms": "1000"})
     (change,) = await apply(kafka, topics=[topic])
     assert (change.kind, change.text) == ("alter", f"retention.ms 1000 -> {topic.settings['retention.ms']}")
-    async with connect(kafka, timeout_s=10) as cluster:
+    async with connect(kafka, timeout_s=30) as cluster:
         existing = (await cluster.existing([topic.name]))[topic.name]
     assert existing.settings["segment.ms"] == "777000"
     assert await apply(kafka, topics=[topic]) == []
@@ -80,7 +80,7 @@ async def test_a_refusal_stops_everything_before_the_first_change(kafka: str, to
     await apply(kafka, topics=[events])
     with pytest.raises(TopicProblem, match=r"Nothing was changed\. .*\.events: it has 4 partitions.*keys would move"):
         await apply(kafka, topics=[named(topics, ".commands"), replace(events, partitions=8)])
-    async with connect(kafka, timeout_s=10) as cluster:
+    async with connect(kafka, timeout_s=30) as cluster:
         assert list(await cluster.existing([topic.name for topic in topics])) == [events.name]
 
 

@@ -38,13 +38,13 @@ async def test_a_port_that_never_answers_ends_in_time() -> None:
     server = await asyncio.start_server(silent, "127.0.0.1", 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             with pytest.raises(ClusterProblem):
                 await ask(f"127.0.0.1:{port}", timeout_s=0.2)
 
 
 @pytest.mark.integration
 async def test_a_broker_returns_its_cluster_id_and_address(kafka: str) -> None:
-    answer = await ask(kafka, timeout_s=5)
+    answer = await ask(kafka, timeout_s=30)
     assert answer.brokers == (kafka,)
     assert answer.cluster_id

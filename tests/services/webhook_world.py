@@ -251,7 +251,7 @@ class WebhookWorld:
         return [local_codec().decode(one.value or b"").record.offset for one in self.log.records[DEAD_LETTERS, 0]]
 
     async def until(self, holds: Any) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not holds():
                 await asyncio.sleep(0.001)
 

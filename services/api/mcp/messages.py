@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from loomlog.services.application.bodies.json_text import JsonInvalid, parse_json
+
 HANDSHAKE_REVISIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 """Revisions with sessions, the oldest first."""
 STATELESS_REVISIONS = ("2026-07-28",)
@@ -98,10 +100,10 @@ class Message(NamedTuple):
 def parse_message(raw: bytes) -> Message:
     """Return a message. Raises RpcError: PARSE_ERROR, INVALID_REQUEST, INVALID_PARAMETERS."""
     try:
-        body = orjson.loads(raw)
+        body = parse_json(raw)
         orjson.dumps(body)  # what is read deeper than it can be written would fail later on
-    except orjson.JSONDecodeError as error:
-        raise RpcError(PARSE_ERROR, f"the body is not JSON: {error}") from error
+    except JsonInvalid as error:
+        raise RpcError(PARSE_ERROR, f"the body {error}") from error
     except TypeError as error:
         raise RpcError(PARSE_ERROR, "the body is nested too deeply") from error
     if isinstance(body, list):

@@ -7,9 +7,10 @@ from loomlog.connectors.mcp.oauth import client_document
 from loomlog.services.api.mcp import authorization, endpoint, login
 from loomlog.services.api.mcp.messages import HANDSHAKE_REVISIONS, STATELESS_REVISIONS
 from loomlog.services.api.request_shares import Takes
-from loomlog.services.api.route import NamedSchema, QueryParameter, Route, Tag
+from loomlog.services.api.route import NamedSchema, QueryParameter, Route
 from loomlog.services.core.access.rules import ANY_CALLER, PUBLIC
 from loomlog.services.core.mcp_logins import CALLBACK_PATH, CLIENT_PATH, CONSENT_PATH
+from loomlog.services.core.operations import Tag
 
 TAG = Tag(name="MCP", description="The Model Context Protocol, for assistants and editors.")
 PATH = authorization.MCP_PATH
@@ -53,8 +54,7 @@ CLIENT_FORM = NamedSchema(
 REVISIONS = ", ".join((*HANDSHAKE_REVISIONS, *STATELESS_REVISIONS))
 MCP_ROUTES: tuple[Route, ...] = (
     Route(
-        method="POST",
-        path=PATH,
+        route=f"POST {PATH}",
         access=ANY_CALLER,
         handler=endpoint.answer_message,
         tag=TAG,
@@ -69,8 +69,7 @@ MCP_ROUTES: tuple[Route, ...] = (
         operation="post_mcp_message",
     ),
     Route(
-        method="DELETE",
-        path=PATH,
+        route=f"DELETE {PATH}",
         access=ANY_CALLER,
         handler=endpoint.end_session,
         tag=TAG,
@@ -79,8 +78,7 @@ MCP_ROUTES: tuple[Route, ...] = (
         operation="delete_mcp_session",
     ),
     Route(
-        method="GET",
-        path=authorization.WELL_KNOWN,
+        route=f"GET {authorization.WELL_KNOWN}",
         access=PUBLIC,
         handler=authorization.describe_api,
         tag=TAG,
@@ -89,8 +87,7 @@ MCP_ROUTES: tuple[Route, ...] = (
         operation="get_protected_resource",
     ),
     Route(
-        method="GET",
-        path=authorization.WELL_KNOWN + PATH,
+        route=f"GET {authorization.WELL_KNOWN}{PATH}",
         access=PUBLIC,
         handler=authorization.describe_mcp,
         tag=TAG,
@@ -99,8 +96,7 @@ MCP_ROUTES: tuple[Route, ...] = (
         operation="get_protected_mcp_resource",
     ),
     Route(
-        method="GET",
-        path=CONSENT_PATH,
+        route=f"GET {CONSENT_PATH}",
         access=PUBLIC,
         handler=login.ask_consent,
         tag=TAG,
@@ -114,8 +110,7 @@ MCP_ROUTES: tuple[Route, ...] = (
         operation="get_mcp_consent",
     ),
     Route(
-        method="GET",
-        path=CALLBACK_PATH,
+        route=f"GET {CALLBACK_PATH}",
         access=PUBLIC,
         handler=login.finish_consent,
         tag=TAG,
@@ -132,8 +127,7 @@ MCP_ROUTES: tuple[Route, ...] = (
         operation="start_mcp_access",
     ),
     Route(
-        method="GET",
-        path=CLIENT_PATH,
+        route=f"GET {CLIENT_PATH}",
         access=PUBLIC,
         handler=login.describe_client,
         tag=TAG,

@@ -19,10 +19,11 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 
-from loomlog.connectors.errors import Transient
 from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.protocols import LogAppender, LogRecord, LogTail, ProducerRecord
+from loomlog.connectors.retries import until_answered
 from loomlog.connectors.tools.remote_calls import CONNECTION_HEADER, RESULTS_TOPIC
 from loomlog.schemas.codec import Codec, Undecodable
 from loomlog.schemas.generated.stream_records import (
@@ -227,7 +228,7 @@ class ClientConnections:
         `open_requests` returns a tail positioned at the end. Raises Transient when it cannot.
         """
         await self._first_connection.wait()
-        requests = await self._open_requests(open_requests)
+        requests = await until_answered(open_requests, "reading requests for clients", retry_s=POLL_S)
         try:
             self._listening.set()
             async with asyncio.TaskGroup() as group:
@@ -236,23 +237,10 @@ class ClientConnections:
         finally:
             await requests.close()
 
-    async def _open_requests(self, open_requests: Callable[[], Awaitable[LogTail]]) -> LogTail:
-        while True:
-            try:
-                return await open_requests()
-            except Transient as error:
-                log.warning("requests for clients cannot be read yet: %s", error)
-                await asyncio.sleep(POLL_S)
-
     async def _read_requests(self, requests: LogTail) -> None:
+        poll = partial(requests.poll, timeout_s=POLL_S)
         while True:
-            try:
-                batches = await requests.poll(timeout_s=POLL_S)
-            except Transient as error:
-                log.warning("requests for clients: %s", error)
-                await asyncio.sleep(POLL_S)
-                continue
-            for records in batches.values():
+            for records in (await until_answered(poll, "reading requests for clients", retry_s=POLL_S)).values():
                 for record in records:
                     await self._on_request(record)
 
@@ -327,17 +315,15 @@ class ClientConnections:
     async def _append(self, topic: str, key: bytes | None, record: Record) -> bool:
         """Append a record; returns whether it is in the log. Duplicates of these records are harmless."""
         outgoing = ProducerRecord(key=key, value=self._codec.encode(record))
+
+        async def append() -> None:
+            count = 1 if key is None else await self._appender.partitions(topic)
+            await self._appender.append(topic, PARTITION if key is None else partition_of(key, count), [outgoing])
+
         try:
             async with asyncio.timeout(APPEND_WAIT_S):
-                while True:
-                    try:
-                        count = 1 if key is None else await self._appender.partitions(topic)
-                        partition = PARTITION if key is None else partition_of(key, count)
-                        await self._appender.append(topic, partition, [outgoing])
-                        return True
-                    except Transient as error:
-                        log.warning("%s: appending a %s is retried: %s", topic, type(record).__name__, error)
-                        await asyncio.sleep(APPEND_RETRY_S)
+                await until_answered(append, f"{topic}: a {type(record).__name__}", retry_s=APPEND_RETRY_S)
+                return True
         except TimeoutError:
             log.error("%s: a %s could not be appended within %g s", topic, type(record).__name__, APPEND_WAIT_S)
             return False

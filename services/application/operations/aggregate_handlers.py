@@ -3,24 +3,14 @@
 Before: services/application/dispatch.py. After: services/application/admin/repair.py.
 """
 
-from typing import TYPE_CHECKING
-
 from loomlog.services.application.answers.policies import AggregateRepaired, FoldedAggregate
 from loomlog.services.application.operations import aggregates as api
+from loomlog.services.application.operations.area import Area
 from loomlog.services.core.operations import Answer, Call, Handlers
 
-if TYPE_CHECKING:  # it opens these handlers
-    from loomlog.services.application.application import Application
 
-
-class AggregateHandlers:
-    """One method for each operation. All raise Refused."""
-
-    def __init__(self, application: "Application") -> None:
-        self._application = application
-
+class AggregateHandlers(Area):
     def by_operation(self) -> Handlers:
-        """Return the handlers by their operations."""
         return {api.SHOW: self.show, api.REPAIR: self.repair}
 
     async def show(self, call: Call[api.LoggedAggregateNamed]) -> Answer[FoldedAggregate]:

@@ -9,10 +9,10 @@ from msgspec import Meta
 
 from loomlog.services.application import limits
 from loomlog.services.application.answers.policies import AggregateRepaired, FoldedAggregate
-from loomlog.services.application.operations.fields import Reason
+from loomlog.services.application.operations.fields import Reason, http
 from loomlog.services.core.access.rules import requires
 from loomlog.services.core.access.scopes import ADMIN
-from loomlog.services.core.operations import AnyOperation, Effect, Http, Input, Operation, Tag
+from loomlog.services.core.operations import AnyOperation, Effect, Input, Operation, Tag
 
 TAG = Tag(name="Repair", description="Aggregates that are quarantined.")
 BODY_BYTES_MAX = 2 * 1024 * 1024
@@ -42,7 +42,7 @@ SHOW = Operation(
     effect=Effect.READ,
     tag=TAG,
     unavailable_code="projection_unavailable",
-    http=(Http(route="GET /v1/_repair", id="show_aggregate", takes_tenant=False, refusal_statuses=(404,)),),
+    http=(http(route="GET /v1/_repair", id="show_aggregate", refusal_statuses=(404,)),),
 )
 REPAIR = Operation(
     name="aggregate.repair",
@@ -54,10 +54,9 @@ REPAIR = Operation(
     tag=TAG,
     unavailable_code="log_unavailable",
     http=(
-        Http(
+        http(
             route="POST /v1/_repair",
             id="repair_aggregate",
-            takes_tenant=False,
             body_bytes_max=BODY_BYTES_MAX,
             body_name="RepairBody",
             example={"aggregate": "budget:/installation", "reason": "an event was damaged"},

@@ -3,28 +3,18 @@
 Before: handlers.py. After: services/families/budget/spending_limits.py, services/application/queries/usage.py.
 """
 
-from typing import TYPE_CHECKING
-
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.services.application.answers.policies import Limit, LimitList, LimitRemoved, UsageReport
 from loomlog.services.application.bodies.models import LimitBody
 from loomlog.services.application.operations import budgets as api
+from loomlog.services.application.operations.area import Area
 from loomlog.services.core.operations import Answer, Call, Handlers
 from loomlog.services.core.times import parse_time_ms
 from loomlog.services.families.ports.spending_limits import LimitRequest, LimitView
 
-if TYPE_CHECKING:
-    from loomlog.services.application.application import Application
 
-
-class BudgetHandlers:
-    """Carries out the operations; each is named like its operation."""
-
-    def __init__(self, application: "Application") -> None:
-        self._application = application
-
+class BudgetHandlers(Area):
     def by_operation(self) -> Handlers:
-        """Return the handler of each operation."""
         return {api.LIST: self.list_all, api.SET: self.set, api.REMOVE: self.remove, api.REPORT: self.report}
 
     async def list_all(self, call: Call[api.LimitListAll]) -> Answer[LimitList]:

@@ -6,6 +6,7 @@ currency, and are never exceeded. `cost` is a number for people to read; `cost_m
 Before: __init__.py. After: budget_handlers.py carries them out.
 """
 
+from functools import partial
 from typing import Annotated
 
 from msgspec import Meta
@@ -14,10 +15,10 @@ from loomlog.services.application import limits
 from loomlog.services.application.answers.policies import Limit, LimitList, LimitRemoved, UsageReport
 from loomlog.services.application.bodies.fields import model_fields
 from loomlog.services.application.bodies.models import LimitBody
-from loomlog.services.application.operations.fields import QUERY_CHARACTERS_MAX, TenantFilter
+from loomlog.services.application.operations.fields import QUERY_CHARACTERS_MAX, TenantFilter, http
 from loomlog.services.core.access.rules import requires
 from loomlog.services.core.access.scopes import RUNS_READ, TENANT
-from loomlog.services.core.operations import AnyOperation, Effect, Http, Input, Operation, Tag
+from loomlog.services.core.operations import AnyOperation, Effect, Input, Operation, Tag
 
 TAG = Tag(name="Budgets", description="Usage, and limits on it.")
 LIMITS = "/v1/_limits"
@@ -52,62 +53,36 @@ class UsageAsked(Input, frozen=True, kw_only=True):
     tenant: TenantFilter = ""
 
 
-LIST = Operation(
+_read = partial(Operation, effect=Effect.READ, tag=TAG, access=requires(RUNS_READ))
+_write = partial(Operation, effect=Effect.WRITE, tag=TAG, access=requires(TENANT), unavailable_code="log_unavailable")
+LIST = _read(
     name="limit.list",
     summary="List budget limits with their use in this month.",
     input=LimitListAll,
     output=LimitList,
-    access=requires(RUNS_READ),
-    effect=Effect.READ,
-    tag=TAG,
     unavailable_code="log_unavailable",
-    http=(Http(route=f"GET {LIMITS}", id="list_limits", takes_tenant=False),),
+    http=(http(route=f"GET {LIMITS}", id="list_limits"),),
 )
-SET = Operation(
+SET = _write(
     name="limit.set",
     summary="Set the monthly limits of the installation, a tenant or a user; replaces earlier ones.",
     input=model_fields(LimitBody),
     output=Limit,
-    access=requires(TENANT),
-    effect=Effect.WRITE,
-    tag=TAG,
-    unavailable_code="log_unavailable",
-    http=(
-        Http(
-            route=f"PUT {LIMITS}",
-            id="set_limit",
-            takes_tenant=False,
-            body_bytes_max=BODY_BYTES_MAX,
-        ),
-    ),
+    http=(http(route=f"PUT {LIMITS}", id="set_limit", body_bytes_max=BODY_BYTES_MAX),),
 )
-REMOVE = Operation(
+REMOVE = _write(
     name="limit.remove",
     summary="Remove the limits of an account.",
     input=LimitRemove,
     output=LimitRemoved,
-    access=requires(TENANT),
-    effect=Effect.WRITE,
-    tag=TAG,
-    unavailable_code="log_unavailable",
-    http=(Http(route=f"DELETE {LIMITS}", id="remove_limit", takes_tenant=False, status=204),),
+    http=(http(route=f"DELETE {LIMITS}", id="remove_limit", status=204),),
 )
-REPORT = Operation(
+REPORT = _read(
     name="usage.report",
     summary="Report usage and cost over whole UTC days; rows are split by currency.",
     input=UsageAsked,
     output=UsageReport,
-    access=requires(RUNS_READ),
-    effect=Effect.READ,
-    tag=TAG,
     unavailable_code="projection_unavailable",
-    http=(
-        Http(
-            route="GET /v1/_usage",
-            id="report_usage",
-            takes_tenant=False,
-            names={"since": "from", "until": "to"},
-        ),
-    ),
+    http=(http(route="GET /v1/_usage", id="report_usage", names={"since": "from", "until": "to"}),),
 )
 BUDGET_OPERATIONS: tuple[AnyOperation, ...] = (LIST, SET, REMOVE, REPORT)

@@ -3,26 +3,16 @@
 Before: handlers.py. After: services/application/definition_runs.py.
 """
 
-from typing import TYPE_CHECKING
-
 from loomlog.services.application.operations import definition_runs as api
+from loomlog.services.application.operations.area import Area
 from loomlog.services.application.queries.run_filters import parse_statuses
 from loomlog.services.application.queries.run_json import run_json
 from loomlog.services.core.operations import Answer, Call, Handlers
 from loomlog.services.families.ports.run_blame import Blame
 
-if TYPE_CHECKING:
-    from loomlog.services.application.application import Application
 
-
-class DefinitionRunHandlers:
-    """Carries out the operations; each is named like its operation."""
-
-    def __init__(self, application: "Application") -> None:
-        self._application = application
-
+class DefinitionRunHandlers(Area):
     def by_operation(self) -> Handlers:
-        """Return the handler of each operation."""
         return {api.LIST: self.list_all, api.BLAME: self.blame}
 
     async def list_all(self, call: Call[api.RunsOfVersion]) -> Answer[api.DefinitionRuns]:

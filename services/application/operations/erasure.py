@@ -6,20 +6,20 @@ services/api/erasure_endpoints.py has by hand: the answer has another form with 
 Before: services/application/operations/__init__.py. After: erasure_handlers.py carries them out.
 """
 
+from functools import partial
 from typing import Annotated
 
 from msgspec import Meta
 
 from loomlog.services.application import limits
 from loomlog.services.application.answers.erasure import ErasureResult, KeysRewrapped, SubjectList, SubjectReport
-from loomlog.services.application.operations.fields import Reason
+from loomlog.services.application.operations.fields import Reason, http
 from loomlog.services.core.access.rules import requires
 from loomlog.services.core.access.scopes import ADMIN, TENANT
 from loomlog.services.core.operations import (
     PRINTABLE,
     AnyOperation,
     Effect,
-    Http,
     Input,
     McpTool,
     NoInput,
@@ -65,26 +65,19 @@ class ErasureErase(Input, frozen=True, kw_only=True):
     reason: Annotated[Reason, Meta(description="Kept with the erasure.")] = None
 
 
-REPORT = Operation(
+_read = partial(Operation, effect=Effect.READ, tag=TAG, access=requires(TENANT), unavailable_code="log_unavailable")
+REPORT = _read(
     name="erasure.report",
     summary="Report what an erasure of a subject covers.",
     input=ErasureSubject,
     output=SubjectReport,
-    access=requires(TENANT),
-    effect=Effect.READ,
-    tag=TAG,
-    unavailable_code="log_unavailable",
     mcp=(McpTool(tool="erasure", op="report", is_default=True, has_own_tenant=True),),
 )
-LIST_SUBJECTS = Operation(
+LIST_SUBJECTS = _read(
     name="erasure.list_subjects",
     summary="List the subjects of a tenant that have or had a key.",
     input=ErasureTenant,
     output=SubjectList,
-    access=requires(TENANT),
-    effect=Effect.READ,
-    tag=TAG,
-    unavailable_code="log_unavailable",
 )
 ERASE = Operation(
     name="erasure.erase",
@@ -96,10 +89,9 @@ ERASE = Operation(
     tag=TAG,
     unavailable_code="log_unavailable",
     http=(
-        Http(
+        http(
             route="POST /v1/_erasure",
             id="erase_subject",
-            takes_tenant=False,
             query=("tenant",),
             body_bytes_max=BODY_BYTES_MAX,
             body_name="ErasureBody",
@@ -117,6 +109,6 @@ REWRAP = Operation(
     effect=Effect.WRITE,
     tag=TAG,
     unavailable_code="log_unavailable",
-    http=(Http(route="POST /v1/_erasure/rewrap", id="rewrap_keys", takes_tenant=False),),
+    http=(http(route="POST /v1/_erasure/rewrap", id="rewrap_keys"),),
 )
 ERASURE_OPERATIONS: tuple[AnyOperation, ...] = (REPORT, LIST_SUBJECTS, ERASE, REWRAP)

@@ -5,27 +5,19 @@ Nothing is erased unless dry_run is false and confirm repeats the subject.
 Before: services/application/dispatch.py. After: services/application/admin/erasure.py.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from loomlog.services.application.admin.erasure_json import erased_json, preview_json, report_json
 from loomlog.services.application.answers.erasure import ErasureResult, KeysRewrapped, SubjectList, SubjectReport
 from loomlog.services.application.operations import erasure as api
+from loomlog.services.application.operations.area import Area
 from loomlog.services.core.access.decide import resolve_tenant
 from loomlog.services.core.operations import Answer, Call, Handlers, NoInput
 from loomlog.services.core.refusals import Refused
 
-if TYPE_CHECKING:  # it opens these handlers
-    from loomlog.services.application.application import Application
 
-
-class ErasureHandlers:
-    """One method for each operation. All raise Refused."""
-
-    def __init__(self, application: "Application") -> None:
-        self._application = application
-
+class ErasureHandlers(Area):
     def by_operation(self) -> Handlers:
-        """Return the handlers by their operations."""
         return {
             api.REPORT: self.report,
             api.LIST_SUBJECTS: self.subjects,

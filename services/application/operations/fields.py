@@ -3,12 +3,13 @@
 Before: the declarations of each area. After: services/core/operation_input.py reads them.
 """
 
+from functools import partial
 from typing import Annotated
 
 from msgspec import Meta
 
 from loomlog.services.application import limits
-from loomlog.services.core.operations import Tag
+from loomlog.services.core.operations import Http, Tag
 
 PROCESS_TAG = Tag(name="Operations", description="Health, metrics, routing and availability of models.")
 CURSOR_CHARACTERS_MAX = 1_024
@@ -31,3 +32,5 @@ Reason = Annotated[
     Annotated[str, Meta(max_length=limits.REASON_CHARACTERS_MAX)] | None, Meta(description="Shown with the run.")
 ]
 EXAMPLE_OF_REASON = {"reason": "maintenance"}
+http = partial(Http, takes_tenant=False)
+"""A route whose requests are about the caller's tenant, or about the installation."""

@@ -3,16 +3,17 @@
 Before: __init__.py. After: history_handlers.py carries them out.
 """
 
+from functools import partial
 from typing import Annotated
 
 from msgspec import Meta
 
-from loomlog.services.application.operations.fields import QUERY_CHARACTERS_MAX, RunId
+from loomlog.services.application.operations.fields import QUERY_CHARACTERS_MAX, RunId, http
 from loomlog.services.application.operations.runs import RUN
 from loomlog.services.application.queries.json_types import RunComparison, RunReplay, RunStateAt
 from loomlog.services.core.access.rules import own_data
 from loomlog.services.core.access.scopes import RUNS_READ
-from loomlog.services.core.operations import AnyOperation, Effect, Http, Input, Operation, Tag
+from loomlog.services.core.operations import AnyOperation, Effect, Input, Operation, Tag
 
 TAG = Tag(name="History", description="Runs as the log has them: state, replay, comparison, fork, export, import.")
 SEQ_MAX = 10**12
@@ -42,56 +43,28 @@ class RunCompare(Input, frozen=True, kw_only=True):
     with_at: Annotated[Seq | None, Meta(description="The other run at that seq.")] = None
 
 
-STATE = Operation(
+_read = partial(
+    Operation, effect=Effect.READ, tag=TAG, access=own_data(RUNS_READ), unavailable_code="projection_unavailable"
+)
+STATE = _read(
     name="run.state",
     summary="Get a run as it was after one of its events, folded from the log.",
     input=RunState,
     output=RunStateAt,
-    access=own_data(RUNS_READ),
-    effect=Effect.READ,
-    tag=TAG,
-    unavailable_code="projection_unavailable",
-    http=(
-        Http(
-            route=f"GET {RUN}/state",
-            id="get_run_state",
-            takes_tenant=False,
-        ),
-    ),
+    http=(http(route=f"GET {RUN}/state", id="get_run_state"),),
 )
-REPLAY = Operation(
+REPLAY = _read(
     name="run.replay",
     summary="Fold a run again from the log and compare it; differences are in `drift`.",
     input=RunReplayTo,
     output=RunReplay,
-    access=own_data(RUNS_READ),
-    effect=Effect.READ,
-    tag=TAG,
-    unavailable_code="projection_unavailable",
-    http=(
-        Http(
-            route=f"GET {RUN}/replay",
-            id="replay_run",
-            takes_tenant=False,
-        ),
-    ),
+    http=(http(route=f"GET {RUN}/replay", id="replay_run"),),
 )
-COMPARE = Operation(
+COMPARE = _read(
     name="run.compare",
     summary="Compare two runs, and find where they first differ.",
     input=RunCompare,
     output=RunComparison,
-    access=own_data(RUNS_READ),
-    effect=Effect.READ,
-    tag=TAG,
-    unavailable_code="projection_unavailable",
-    http=(
-        Http(
-            route=f"GET {RUN}/diff",
-            id="compare_runs",
-            takes_tenant=False,
-            names={"other": "with"},
-        ),
-    ),
+    http=(http(route=f"GET {RUN}/diff", id="compare_runs", names={"other": "with"}),),
 )
 HISTORY_OPERATIONS: tuple[AnyOperation, ...] = (STATE, REPLAY, COMPARE)

@@ -3,25 +3,15 @@
 Before: handlers.py. After: services/application/queries/run_history.py.
 """
 
-from typing import TYPE_CHECKING
-
 from loomlog.services.application.operations import history as api
+from loomlog.services.application.operations.area import Area
 from loomlog.services.application.queries.history_json import comparison_json, proof_json, run_at_json
 from loomlog.services.application.queries.json_types import RunComparison, RunReplay, RunStateAt
 from loomlog.services.core.operations import Answer, Call, Handlers
 
-if TYPE_CHECKING:
-    from loomlog.services.application.application import Application
 
-
-class HistoryHandlers:
-    """Carries out the operations; each is named like its operation."""
-
-    def __init__(self, application: "Application") -> None:
-        self._application = application
-
+class HistoryHandlers(Area):
     def by_operation(self) -> Handlers:
-        """Return the handler of each operation."""
         return {api.STATE: self.state, api.REPLAY: self.replay, api.COMPARE: self.compare}
 
     async def state(self, call: Call[api.RunState]) -> Answer[RunStateAt]:

@@ -3,28 +3,18 @@
 Before: handlers.py. After: services/application/runs/interrupts.py.
 """
 
-from typing import TYPE_CHECKING
-
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.services.application.answers.runs import InterruptList, InterruptResolved
 from loomlog.services.application.operations import interrupts as api
+from loomlog.services.application.operations.area import Area
 from loomlog.services.application.queries.run_json import interrupt_json
 from loomlog.services.application.runs import interrupts
 from loomlog.services.application.runs.requests import check_user_id
 from loomlog.services.core.operations import Answer, Call, Handlers
 
-if TYPE_CHECKING:
-    from loomlog.services.application.application import Application
 
-
-class InterruptHandlers:
-    """Carries out the operations; each is named like its operation."""
-
-    def __init__(self, application: "Application") -> None:
-        self._application = application
-
+class InterruptHandlers(Area):
     def by_operation(self) -> Handlers:
-        """Return the handler of each operation."""
         return {api.RESOLVE: self.resolve, api.LIST_OF_RUN: self.list_of_run, api.LIST: self.list_all}
 
     async def resolve(self, call: Call[api.InterruptResolve]) -> Answer[InterruptResolved]:

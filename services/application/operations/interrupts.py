@@ -3,21 +3,21 @@
 Before: __init__.py. After: interrupt_handlers.py carries them out.
 """
 
+from functools import partial
 from typing import Annotated
 
 from msgspec import Meta
 
 from loomlog.services.application import limits
 from loomlog.services.application.answers.runs import InterruptList, InterruptResolved
-from loomlog.services.application.operations.fields import Cursor, EndUser, Limit, RunId
+from loomlog.services.application.operations.fields import Cursor, EndUser, Limit, RunId, http
 from loomlog.services.core.access.rules import own_data
 from loomlog.services.core.access.scopes import RUNS_CREATE, RUNS_READ
-from loomlog.services.core.operations import AnyOperation, Effect, Http, Input, McpTool, Operation, Tag
+from loomlog.services.core.operations import AnyOperation, Effect, Input, McpTool, Operation, Tag
 
 TAG = Tag(name="Interrupts", description="Questions of runs to people.")
 Status = Annotated[
-    str,
-    Meta(description="pending, resolved, declined, timed_out, cancelled, delivered with commas between, or all."),
+    str, Meta(description="pending, resolved, declined, timed_out, cancelled, delivered with commas between, or all.")
 ]
 ResolvedBy = Annotated[
     Annotated[str, Meta(max_length=limits.NAME_BYTES_MAX)] | None, Meta(description="Name of the person.")
@@ -61,49 +61,36 @@ RESOLVE = Operation(
     tag=TAG,
     unavailable_code="log_unavailable",
     http=(
-        Http(
+        http(
             route="POST /v1/runs/{run_id}/interrupts/{interrupt_id}/resolve",
             id="resolve_interrupt",
-            takes_tenant=False,
             body_name="InterruptBody",
             example={"answer": "yes", "resolved_by": "ada"},
         ),
     ),
     mcp=(McpTool(tool="interruption_resolve"),),
 )
-LIST_OF_RUN = Operation(
+_read = partial(
+    Operation, effect=Effect.READ, tag=TAG, access=own_data(RUNS_READ), unavailable_code="projection_unavailable"
+)
+LIST_OF_RUN = _read(
     name="interrupt.list_of_run",
     summary="List the questions of a run, newest first; pending ones by default.",
     input=InterruptListOfRun,
     output=InterruptList,
-    access=own_data(RUNS_READ),
-    effect=Effect.READ,
-    tag=TAG,
-    unavailable_code="projection_unavailable",
-    http=(
-        Http(
-            route="GET /v1/runs/{run_id}/interrupts",
-            id="list_run_interrupts",
-            takes_tenant=False,
-        ),
-    ),
+    http=(http(route="GET /v1/runs/{run_id}/interrupts", id="list_run_interrupts"),),
 )
-LIST = Operation(
+LIST = _read(
     name="interrupt.list",
     summary="List the questions of all visible runs, newest first; pending ones by default.",
     input=InterruptListAll,
     output=InterruptList,
-    access=own_data(RUNS_READ),
-    effect=Effect.READ,
-    tag=TAG,
-    unavailable_code="projection_unavailable",
     http=(
-        Http(route="GET /v1/interrupts", id="list_interrupts", takes_tenant=False),
-        Http(
+        http(route="GET /v1/interrupts", id="list_interrupts"),
+        http(
             route="GET /v1/users/{user_id}/interrupts",
             id="list_user_interrupts",
             summary="List the questions of a user's runs, newest first; pending ones by default.",
-            takes_tenant=False,
         ),
     ),
 )

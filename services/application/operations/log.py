@@ -3,6 +3,7 @@
 Before: services/application/operations/__init__.py. After: log_handlers.py carries them out.
 """
 
+from functools import partial
 from typing import Annotated
 
 from msgspec import UNSET, Meta, UnsetType
@@ -21,12 +22,12 @@ from loomlog.services.application.log.json_types import (
     LogPage,
     LogTopicList,
 )
-from loomlog.services.application.operations.fields import CURSOR_CHARACTERS_MAX, PROCESS_TAG, Cursor
+from loomlog.services.application.operations.fields import CURSOR_CHARACTERS_MAX, PROCESS_TAG, Cursor, http
 from loomlog.services.application.queries.json_types import EventRecord
 from loomlog.services.application.queries.partitions import TAKEOVERS_DEFAULT, TAKEOVERS_MAX, PartitionList
 from loomlog.services.core.access.rules import own_data, requires
 from loomlog.services.core.access.scopes import ADMIN, RUNS_READ
-from loomlog.services.core.operations import PRINTABLE, AnyOperation, Effect, Http, Input, NoInput, Operation, Tag
+from loomlog.services.core.operations import PRINTABLE, AnyOperation, Effect, Input, NoInput, Operation, Tag
 
 TAG = Tag(name="Log", description="Records of the log.")
 DEAD_LETTER_TAG = Tag(name="Dead letters", description="Records that could not be handled, and their replay.")
@@ -34,7 +35,7 @@ AUDIT_TAG = Tag(name="Audit", description="Verification of the log against its s
 OFFSET_DIGITS_MAX = 18
 OFFSET_MAX = 10**OFFSET_DIGITS_MAX - 1
 PARTITION_MAX = 100_000
-TEXT_CHARACTERS_MAX = 256
+Text = Annotated[str, Meta(max_length=256, pattern=PRINTABLE)]
 DEAD_LETTER = "/v1/_dead_letters/{offset}"
 RANGE = {"since": "from", "until": "to"}
 """The routes call the ends of a range `from` and `to`."""
@@ -45,10 +46,7 @@ UNAVAILABLE = "log_unavailable"
 Topic = Annotated[str, Meta(description="Name of the topic.")]
 Partition = Annotated[int, Meta(ge=0, le=OFFSET_MAX, description="Number of the partition.")]
 Offset = Annotated[int, Meta(ge=0, le=OFFSET_MAX, description="Offset of the record.")]
-Type = Annotated[
-    str,
-    Meta(max_length=TEXT_CHARACTERS_MAX, pattern=PRINTABLE, description="Only this type, for example RunStarted."),
-]
+Type = Annotated[Text, Meta(description="Only this type, for example RunStarted.")]
 
 
 class LogListPartitions(Input, frozen=True, kw_only=True):
@@ -61,12 +59,7 @@ class LogListRecords(Input, frozen=True, kw_only=True):
     topic: Topic
     partition: Partition
     since: Annotated[
-        str,
-        Meta(
-            max_length=TEXT_CHARACTERS_MAX,
-            pattern=PRINTABLE,
-            description="Offset of the first record, or its time (RFC 3339); the newest when absent.",
-        ),
+        Text, Meta(description="Offset of the first record, or its time (RFC 3339); the newest when absent.")
     ] = ""
     tail: (
         Annotated[int, Meta(ge=1, le=TAIL_MAX, description="Instead of `from`: begin so many offsets before the end.")]
@@ -86,27 +79,11 @@ class LogListRecords(Input, frozen=True, kw_only=True):
 
 
 class LogListEvents(Input, frozen=True, kw_only=True):
-    run_id: Annotated[
-        str, Meta(max_length=TEXT_CHARACTERS_MAX, pattern=PRINTABLE, description="Events of this run.")
-    ] = ""
+    run_id: Annotated[Text, Meta(description="Events of this run.")] = ""
     type: Type = ""
     partition: Annotated[int, Meta(ge=0, le=PARTITION_MAX, description="Number of the partition.")] | UnsetType = UNSET
-    since: Annotated[
-        str,
-        Meta(
-            max_length=TEXT_CHARACTERS_MAX,
-            pattern=PRINTABLE,
-            description="Offset (with partition) or time (RFC 3339), included.",
-        ),
-    ] = ""
-    until: Annotated[
-        str,
-        Meta(
-            max_length=TEXT_CHARACTERS_MAX,
-            pattern=PRINTABLE,
-            description="Offset (with partition) or time (RFC 3339), not included.",
-        ),
-    ] = ""
+    since: Annotated[Text, Meta(description="Offset (with partition) or time (RFC 3339), included.")] = ""
+    until: Annotated[Text, Meta(description="Offset (with partition) or time (RFC 3339), not included.")] = ""
     limit: Annotated[int, Meta(ge=1, le=limits.EVENTS_MAX, description="Most entries of one answer.")] = (
         limits.EVENTS_DEFAULT
     )
@@ -147,145 +124,113 @@ class AuditListCheckpoints(Input, frozen=True, kw_only=True):
 
 # --- operations ------------------------------------------------------------------------------------------------------
 
-LIST_TOPICS = Operation(
+_read = partial(Operation, effect=Effect.READ, tag=TAG, unavailable_code=UNAVAILABLE)
+_write = partial(
+    Operation, effect=Effect.WRITE, tag=DEAD_LETTER_TAG, access=requires(ADMIN), unavailable_code=UNAVAILABLE
+)
+LIST_TOPICS = _read(
     name="log.list_topics",
     summary="List the topics of the installation: their partitions with offsets, retention and kind.",
     input=NoInput,
     output=LogTopicList,
     access=requires(ADMIN),
-    effect=Effect.READ,
-    tag=TAG,
-    unavailable_code=UNAVAILABLE,
-    http=(Http(route="GET /v1/_log/topics", id="list_topics", takes_tenant=False),),
+    http=(http(route="GET /v1/_log/topics", id="list_topics"),),
 )
-LIST_PARTITIONS = Operation(
+LIST_PARTITIONS = _read(
     name="log.list_partitions",
     summary="List the partitions of the events topics: owners, their newest take-overs, ends and cursors.",
     input=LogListPartitions,
     output=PartitionList,
     access=requires(ADMIN),
-    effect=Effect.READ,
     tag=PROCESS_TAG,
     unavailable_code="projection_unavailable",
-    http=(Http(route="GET /v1/_partitions", id="list_partitions", takes_tenant=False),),
+    http=(http(route="GET /v1/_partitions", id="list_partitions"),),
 )
-LIST_RECORDS = Operation(
+LIST_RECORDS = _read(
     name="log.list_records",
     summary="List the records of a partition, decoded, with the class that the reading rule gives each.",
     input=LogListRecords,
     output=LogPage,
     access=requires(ADMIN),
-    effect=Effect.READ,
-    tag=TAG,
     field_codes={"partition": "not_found"},
-    unavailable_code=UNAVAILABLE,
-    http=(
-        Http(
-            route="GET /v1/_log/topics/{topic}/{partition}",
-            id="list_records",
-            names={"since": "from"},
-            takes_tenant=False,
-        ),
-    ),
+    http=(http(route="GET /v1/_log/topics/{topic}/{partition}", id="list_records", names={"since": "from"}),),
 )
-LIST_EVENTS = Operation(
+LIST_EVENTS = _read(
     name="log.list_events",
     summary="List records of the log.",
     input=LogListEvents,
     output=EventList,
     access=own_data(RUNS_READ),
-    effect=Effect.READ,
-    tag=TAG,
-    unavailable_code=UNAVAILABLE,
-    http=(Http(route="GET /v1/events", id="list_events", names=RANGE, takes_tenant=False, refusal_statuses=(404,)),),
+    http=(http(route="GET /v1/events", id="list_events", names=RANGE, refusal_statuses=(404,)),),
 )
-GET_EVENT = Operation(
+GET_EVENT = _read(
     name="log.get_event",
     summary="Get a record of the log; `stale` marks one of a fenced owner.",
     input=LogGetEvent,
     output=EventRecord,
     access=own_data(RUNS_READ),
-    effect=Effect.READ,
-    tag=TAG,
     field_codes={"partition": "not_found", "offset": "not_found"},
-    unavailable_code=UNAVAILABLE,
-    http=(Http(route="GET /v1/events/{topic}/{partition}/{offset}", id="get_event", takes_tenant=False),),
+    http=(http(route="GET /v1/events/{topic}/{partition}/{offset}", id="get_event"),),
 )
-LIST_DEAD_LETTERS = Operation(
+LIST_DEAD_LETTERS = _read(
     name="dead_letter.list",
     summary="List dead letters, the newest first.",
     input=DeadLettersList,
     output=DeadLetterList,
     access=requires(ADMIN),
-    effect=Effect.READ,
     tag=DEAD_LETTER_TAG,
-    unavailable_code=UNAVAILABLE,
-    http=(Http(route="GET /v1/_dead_letters", id="list_dead_letters", takes_tenant=False),),
+    http=(http(route="GET /v1/_dead_letters", id="list_dead_letters"),),
 )
-GET_DEAD_LETTER = Operation(
+GET_DEAD_LETTER = _read(
     name="dead_letter.get",
     summary="Get a dead letter with its original.",
     input=DeadLetterNamed,
     output=DeadLetterDetail,
     access=requires(ADMIN),
-    effect=Effect.READ,
     tag=DEAD_LETTER_TAG,
     field_codes={"offset": "not_found"},
-    unavailable_code=UNAVAILABLE,
-    http=(Http(route=f"GET {DEAD_LETTER}", id="get_dead_letter", takes_tenant=False),),
+    http=(http(route=f"GET {DEAD_LETTER}", id="get_dead_letter"),),
 )
-REPLAY_DEAD_LETTER = Operation(
+REPLAY_DEAD_LETTER = _write(
     name="dead_letter.replay",
     summary="Append the original of a dead letter to its commands topic again.",
     input=DeadLetterReplayInput,
     output=DeadLetterReplay,
-    access=requires(ADMIN),
-    effect=Effect.WRITE,
-    tag=DEAD_LETTER_TAG,
     field_codes={"offset": "not_found"},
-    unavailable_code=UNAVAILABLE,
     http=(
-        Http(
+        http(
             route=f"POST {DEAD_LETTER}/replay",
             id="replay_dead_letter",
-            takes_tenant=False,
             body_optional=True,
             body_name="ReplayLetterBody",
             example={"again": True},
         ),
     ),
 )
-ACKNOWLEDGE_DEAD_LETTER = Operation(
+ACKNOWLEDGE_DEAD_LETTER = _write(
     name="dead_letter.acknowledge",
     summary="Note that nothing more is needed of a dead letter.",
     input=DeadLetterAcknowledge,
     output=DeadLetterSummary,
-    access=requires(ADMIN),
-    effect=Effect.WRITE,
-    tag=DEAD_LETTER_TAG,
     field_codes={"offset": "not_found"},
-    unavailable_code=UNAVAILABLE,
     http=(
-        Http(
+        http(
             route=f"POST {DEAD_LETTER}/acknowledge",
             id="acknowledge_dead_letter",
-            takes_tenant=False,
             body_optional=True,
             body_name="AcknowledgeLetterBody",
             example={"reason": "bytes of a probe that is gone"},
         ),
     ),
 )
-LIST_CHECKPOINTS = Operation(
+LIST_CHECKPOINTS = _read(
     name="audit.list_checkpoints",
     summary="List the newest signed checkpoints of each partition, with whether their signature is valid.",
     input=AuditListCheckpoints,
     output=CheckpointList,
     access=requires(ADMIN),
-    effect=Effect.READ,
     tag=AUDIT_TAG,
-    unavailable_code=UNAVAILABLE,
-    http=(Http(route="GET /v1/_audit/checkpoints", id="list_checkpoints", takes_tenant=False),),
+    http=(http(route="GET /v1/_audit/checkpoints", id="list_checkpoints"),),
 )
 LOG_OPERATIONS: tuple[AnyOperation, ...] = (
     LIST_TOPICS,

@@ -3,8 +3,6 @@
 Before: services/application/dispatch.py. After: services/application/log/, services/application/queries/audit_log.py.
 """
 
-from typing import TYPE_CHECKING
-
 from msgspec import UNSET
 
 from loomlog.services.application.answers.runs import EventList
@@ -20,6 +18,7 @@ from loomlog.services.application.log.json_types import (
     LogTopicList,
 )
 from loomlog.services.application.operations import log as api
+from loomlog.services.application.operations.area import Area
 from loomlog.services.application.queries.audit_log import EventQuery
 from loomlog.services.application.queries.json_types import EventRecord
 from loomlog.services.application.queries.partitions import PartitionList
@@ -27,18 +26,9 @@ from loomlog.services.application.queries.run_json import event_json
 from loomlog.services.core.operations import Answer, Call, Handlers, NoInput
 from loomlog.services.core.times import parse_time_ms
 
-if TYPE_CHECKING:  # it opens these handlers
-    from loomlog.services.application.application import Application
 
-
-class LogHandlers:
-    """One method for each operation. All raise Refused."""
-
-    def __init__(self, application: "Application") -> None:
-        self._application = application
-
+class LogHandlers(Area):
     def by_operation(self) -> Handlers:
-        """Return the handlers by their operations."""
         return {
             api.LIST_TOPICS: self.topics,
             api.LIST_PARTITIONS: self.partitions,

@@ -3,14 +3,15 @@
 Before: process.py. After: services/api/metric_handlers.py carries them out.
 """
 
+from functools import partial
 from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from loomlog.services.application.operations.fields import PROCESS_TAG, RunId
+from loomlog.services.application.operations.fields import PROCESS_TAG, RunId, http
 from loomlog.services.core.access.rules import requires
 from loomlog.services.core.access.scopes import ADMIN
-from loomlog.services.core.operations import PRINTABLE, AnyOperation, Effect, Http, Input, Operation, Output
+from loomlog.services.core.operations import PRINTABLE, AnyOperation, Effect, Input, Operation, Output
 
 SAMPLES_DEFAULT, SAMPLES_MAX = 200, 1_000
 CURSOR_MAX = 2**63 - 1
@@ -79,37 +80,28 @@ class RunMetrics(Output, frozen=True, kw_only=True):
     sample_count: int
 
 
-LIST_SAMPLES = Operation(
+_read = partial(
+    Operation, effect=Effect.READ, tag=PROCESS_TAG, access=requires(ADMIN), unavailable_code="projection_unavailable"
+)
+LIST_SAMPLES = _read(
     name="installation.list_samples",
     summary="List samples of memory, CPU and runs at work, which are kept for seven days.",
     input=SamplesAsked,
     output=SampleList,
-    access=requires(ADMIN),
-    effect=Effect.READ,
-    tag=PROCESS_TAG,
-    unavailable_code="projection_unavailable",
-    http=(Http(route="GET /v1/_metrics/samples", id="list_metric_samples", takes_tenant=False),),
+    http=(http(route="GET /v1/_metrics/samples", id="list_metric_samples"),),
 )
-GET_SUMMARY = Operation(
+GET_SUMMARY = _read(
     name="installation.get_sample_summary",
     summary="Get the samples of the last hour, day or week in pieces of a minute, a quarter of an hour, two hours.",
     input=SummaryAsked,
     output=SampleSummary,
-    access=requires(ADMIN),
-    effect=Effect.READ,
-    tag=PROCESS_TAG,
-    unavailable_code="projection_unavailable",
-    http=(Http(route="GET /v1/_metrics/summary", id="get_metric_summary", takes_tenant=False),),
+    http=(http(route="GET /v1/_metrics/summary", id="get_metric_summary"),),
 )
-GET_OF_RUN = Operation(
+GET_OF_RUN = _read(
     name="installation.get_samples_of_run",
     summary="Get memory and CPU of the processes while a run was at work.",
     input=RunMetricsAsked,
     output=RunMetrics,
-    access=requires(ADMIN),
-    effect=Effect.READ,
-    tag=PROCESS_TAG,
-    unavailable_code="projection_unavailable",
-    http=(Http(route="GET /v1/_metrics/runs/{run_id}", id="get_run_metrics", takes_tenant=False),),
+    http=(http(route="GET /v1/_metrics/runs/{run_id}", id="get_run_metrics"),),
 )
 METRIC_OPERATIONS: tuple[AnyOperation, ...] = (LIST_SAMPLES, GET_SUMMARY, GET_OF_RUN)

@@ -5,6 +5,7 @@ They answer before the log and the read models are there, apart from those that 
 Before: services/application/operations/__init__.py. After: services/api/process_handlers.py carries them out.
 """
 
+from functools import partial
 from typing import Annotated
 
 from msgspec import Meta
@@ -24,11 +25,11 @@ from loomlog.services.application.answers.operators import (
     RunnableAgents,
 )
 from loomlog.services.application.log.json_types import HealthReport
-from loomlog.services.application.operations.fields import PROCESS_TAG
+from loomlog.services.application.operations.fields import PROCESS_TAG, http
 from loomlog.services.application.operations.metrics import METRIC_OPERATIONS
 from loomlog.services.core.access.rules import ANY_CALLER, own_data, requires
 from loomlog.services.core.access.scopes import ADMIN, RUNS_READ, TENANT_READ
-from loomlog.services.core.operations import AnyOperation, Effect, Http, Input, McpTool, NoInput, Operation, Tag
+from loomlog.services.core.operations import AnyOperation, Effect, Input, McpTool, NoInput, Operation, Tag
 
 AGENT_TAG = Tag(name="Agents", description="The agents that may be run, and their definitions.")
 CONFIGURATION_TAG = Tag(name="Configuration", description="Configuration layers and settings.")
@@ -47,79 +48,56 @@ class PresetNamed(Input, frozen=True, kw_only=True):
     name: Annotated[str, Meta(description="Name of the layer.")]
 
 
-GET_CALLER = Operation(
+_read = partial(Operation, effect=Effect.READ, tag=PROCESS_TAG, unavailable_code=UNAVAILABLE)
+GET_CALLER = _read(
     name="installation.get_caller",
     summary="Get the principal of the token.",
     input=NoInput,
     output=Me,
     access=ANY_CALLER,
-    effect=Effect.READ,
-    tag=PROCESS_TAG,
-    unavailable_code=UNAVAILABLE,
-    http=(Http(route="GET /v1/_me", id="get_caller", takes_tenant=False),),
+    http=(http(route="GET /v1/_me", id="get_caller"),),
     mcp=(McpTool(tool="context", op="self"),),
 )
-GET_INSIGHTS = Operation(
+GET_INSIGHTS = _read(
     name="installation.get_insights",
     summary="Get the live figures of the last minutes, as insights has them: runs, tokens, errors, latencies.",
     input=NoInput,
     output=InsightsReport,
     access=requires(ADMIN),
-    effect=Effect.READ,
-    tag=PROCESS_TAG,
-    unavailable_code=UNAVAILABLE,
-    http=(Http(route="GET /v1/_insights", id="get_insights", takes_tenant=False),),
+    http=(http(route="GET /v1/_insights", id="get_insights"),),
 )
-GET_ROUTING = Operation(
+GET_ROUTING = _read(
     name="model.get_routing",
     summary="Get the models of plans and tiers.",
     input=NoInput,
     output=Routing,
     access=requires(TENANT_READ),
-    effect=Effect.READ,
-    tag=PROCESS_TAG,
-    unavailable_code=UNAVAILABLE,
-    http=(Http(route="GET /v1/_routing", id="get_routing", takes_tenant=False),),
+    http=(http(route="GET /v1/_routing", id="get_routing"),),
 )
-LIST_MODEL_ALIASES = Operation(
+LIST_MODEL_ALIASES = _read(
     name="model.list_aliases",
     summary="List the model aliases of the configuration.",
     input=NoInput,
     output=ModelAliasList,
     access=requires(TENANT_READ),
-    effect=Effect.READ,
-    tag=PROCESS_TAG,
-    unavailable_code=UNAVAILABLE,
-    http=(Http(route="GET /v1/_models", id="list_model_aliases", takes_tenant=False),),
+    http=(http(route="GET /v1/_models", id="list_model_aliases"),),
 )
-LIST_PROVIDER_MODELS = Operation(
+LIST_PROVIDER_MODELS = _read(
     name="model.list_of_provider",
     summary="List the models of a provider, as it reports them now.",
     input=ProviderNamed,
     output=ProviderModels,
     access=requires(ADMIN),
-    effect=Effect.READ,
-    tag=PROCESS_TAG,
     unavailable_code="provider_unavailable",
-    http=(
-        Http(
-            route="GET /v1/_providers/{provider_id}/models",
-            id="list_provider_models",
-            takes_tenant=False,
-            refusal_statuses=(502,),
-        ),
-    ),
+    http=(http(route="GET /v1/_providers/{provider_id}/models", id="list_provider_models", refusal_statuses=(502,)),),
 )
-GET_RESOLVER = Operation(
+GET_RESOLVER = _read(
     name="model.get_availability",
     summary="Get the availability of providers and models.",
     input=NoInput,
     output=Resolver,
     access=requires(ADMIN),
-    effect=Effect.READ,
-    tag=PROCESS_TAG,
-    unavailable_code=UNAVAILABLE,
-    http=(Http(route="GET /v1/_resolver", id="get_resolver", takes_tenant=False),),
+    http=(http(route="GET /v1/_resolver", id="get_resolver"),),
 )
 PROBE_PROVIDERS = Operation(
     name="model.probe",
@@ -130,86 +108,69 @@ PROBE_PROVIDERS = Operation(
     effect=Effect.WAIT,
     tag=PROCESS_TAG,
     unavailable_code="log_unavailable",
-    http=(Http(route="POST /v1/_resolve/probe", id="probe_providers", takes_tenant=False),),
+    http=(http(route="POST /v1/_resolve/probe", id="probe_providers"),),
     mcp=(McpTool(tool="resolve_probe"),),
 )
-GET_HEALTH_REPORT = Operation(
+GET_HEALTH_REPORT = _read(
     name="installation.check_health",
     summary="Check broker, Postgres, topics, dead letters, signatures, read models, runs, entities and insights.",
     input=NoInput,
     output=HealthReport,
     access=requires(ADMIN),
-    effect=Effect.READ,
-    tag=PROCESS_TAG,
-    unavailable_code=UNAVAILABLE,
-    http=(Http(route="GET /v1/_doctor", id="get_health_report", takes_tenant=False),),
+    http=(http(route="GET /v1/_doctor", id="get_health_report"),),
 )
-LIST_RUNNABLE_AGENTS = Operation(
+LIST_RUNNABLE_AGENTS = _read(
     name="agent.list_runnable",
     summary="List the agents that may be run.",
     input=NoInput,
     output=RunnableAgents,
     access=own_data(RUNS_READ),
-    effect=Effect.READ,
     tag=AGENT_TAG,
-    unavailable_code=UNAVAILABLE,
-    http=(Http(route="GET /v1/_runnable-agents", id="list_runnable_agents", takes_tenant=False),),
+    http=(http(route="GET /v1/_runnable-agents", id="list_runnable_agents"),),
     mcp=(McpTool(tool="context", op="agents"),),
 )
-GET_RUNNABLE_AGENT = Operation(
+GET_RUNNABLE_AGENT = _read(
     name="agent.get_runnable",
     summary="Get an agent with its definition.",
     input=RunnableAgentNamed,
     output=AgentDefinitionView,
     access=requires(TENANT_READ),
-    effect=Effect.READ,
     tag=AGENT_TAG,
-    unavailable_code=UNAVAILABLE,
-    http=(Http(route="GET /v1/_runnable-agents/{name}", id="get_runnable_agent", takes_tenant=False),),
+    http=(http(route="GET /v1/_runnable-agents/{name}", id="get_runnable_agent"),),
 )
-LIST_PRESETS = Operation(
+LIST_PRESETS = _read(
     name="preset.list",
     summary="List the configuration layers that come with the program.",
     input=NoInput,
     output=PresetList,
     access=requires(ADMIN),
-    effect=Effect.READ,
     tag=CONFIGURATION_TAG,
-    unavailable_code=UNAVAILABLE,
-    http=(Http(route="GET /v1/_presets", id="list_presets", takes_tenant=False),),
+    http=(http(route="GET /v1/_presets", id="list_presets"),),
 )
-GET_PRESET = Operation(
+GET_PRESET = _read(
     name="preset.get",
     summary="Get a configuration layer with its YAML.",
     input=PresetNamed,
     output=PresetContent,
     access=requires(ADMIN),
-    effect=Effect.READ,
     tag=CONFIGURATION_TAG,
-    unavailable_code=UNAVAILABLE,
-    http=(Http(route="GET /v1/_presets/{name}", id="get_preset", takes_tenant=False),),
+    http=(http(route="GET /v1/_presets/{name}", id="get_preset"),),
 )
-GET_CONFIG = Operation(
+GET_CONFIG = _read(
     name="installation.get_config",
     summary="Show what this installation offers: features, providers, models, plans and limits.",
     input=NoInput,
     output=ConfigView,
     access=ANY_CALLER,
-    effect=Effect.READ,
-    tag=PROCESS_TAG,
-    unavailable_code=UNAVAILABLE,
-    http=(Http(route="GET /v1/config", id="get_config", takes_tenant=False, opens_with_public_config=True),),
+    http=(http(route="GET /v1/config", id="get_config", opens_with_public_config=True),),
 )
-GET_RETENTION = Operation(
+GET_RETENTION = _read(
     name="installation.get_retention",
     summary="Show what is kept how long.",
     input=NoInput,
     output=RetentionView,
     access=requires(TENANT_READ),
-    effect=Effect.READ,
-    tag=PROCESS_TAG,
-    unavailable_code=UNAVAILABLE,
-    http=(Http(route="GET /v1/_retention", id="get_retention", takes_tenant=False),),
+    http=(http(route="GET /v1/_retention", id="get_retention"),),
 )
 PROCESS_OPERATIONS: tuple[AnyOperation, ...] = (
     GET_CALLER,

@@ -5,31 +5,18 @@ Before: services/application/dispatch.py. After: services/application/queries/, 
 
 import time
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from loomlog.projections.engine.lag import ProjectionLag, lag_json
 from loomlog.services.application.answers.operators import Concurrency
 from loomlog.services.application.log.json_types import ProjectionProblemReport
 from loomlog.services.application.operations import projections as api
+from loomlog.services.application.operations.area import Area
 from loomlog.services.core.operations import Answer, Call, Handlers, NoInput
 
-if TYPE_CHECKING:  # it opens these handlers
-    from loomlog.services.application.application import Application
 
-
-class ProjectionHandlers:
-    """One method for each operation. All raise Refused."""
-
-    def __init__(self, application: "Application") -> None:
-        self._application = application
-
+class ProjectionHandlers(Area):
     def by_operation(self) -> Handlers:
-        """Return the handlers by their operations."""
-        return {
-            api.GET_LAG: self.lag,
-            api.LIST_PROBLEMS: self.problems,
-            api.COUNT_ACTIVE: self.count_active,
-        }
+        return {api.GET_LAG: self.lag, api.LIST_PROBLEMS: self.problems, api.COUNT_ACTIVE: self.count_active}
 
     async def lag(self, call: Call[NoInput]) -> Answer[ProjectionLag]:
         """Return the lag of the read models."""

@@ -3,26 +3,16 @@
 Before: handlers.py. After: services/application/runs/control.py.
 """
 
-from typing import TYPE_CHECKING
-
 from loomlog.projections.run_queries import RunFilter
 from loomlog.services.application.answers.runs import ResidentClosed, ResidentList, ResidentTurnCancelled
 from loomlog.services.application.operations import residents as api
+from loomlog.services.application.operations.area import Area
 from loomlog.services.application.queries.run_json import resident_json
 from loomlog.services.core.operations import Answer, Call, Handlers
 
-if TYPE_CHECKING:
-    from loomlog.services.application.application import Application
 
-
-class ResidentHandlers:
-    """Carries out the operations; each is named like its operation."""
-
-    def __init__(self, application: "Application") -> None:
-        self._application = application
-
+class ResidentHandlers(Area):
     def by_operation(self) -> Handlers:
-        """Return the handler of each operation."""
         return {api.LIST: self.list_all, api.CLOSE: self.close, api.CANCEL_TURN: self.cancel_turn}
 
     async def list_all(self, call: Call[api.ResidentListAll]) -> Answer[ResidentList]:

@@ -3,6 +3,8 @@
 Before: __init__.py. After: resident_handlers.py carries them out.
 """
 
+from functools import partial
+
 from loomlog.services.application import limits
 from loomlog.services.application.answers.runs import ResidentClosed, ResidentList, ResidentTurnCancelled
 from loomlog.services.application.operations.fields import (
@@ -12,11 +14,12 @@ from loomlog.services.application.operations.fields import (
     Reason,
     RunId,
     TenantFilter,
+    http,
 )
 from loomlog.services.application.operations.runs import BATCHES
 from loomlog.services.core.access.rules import own_data
 from loomlog.services.core.access.scopes import RUNS_CREATE, RUNS_READ
-from loomlog.services.core.operations import AnyOperation, Effect, Http, Input, Operation
+from loomlog.services.core.operations import AnyOperation, Effect, Input, Operation
 
 BODY_BYTES_MAX = 64 * 1024
 RESIDENTS = "/v1/_resident"
@@ -46,28 +49,20 @@ LIST = Operation(
     effect=Effect.READ,
     tag=BATCHES,
     unavailable_code="projection_unavailable",
-    http=(
-        Http(
-            route=f"GET {RESIDENTS}",
-            id="list_residents",
-            takes_tenant=False,
-        ),
-    ),
+    http=(http(route=f"GET {RESIDENTS}", id="list_residents"),),
 )
-CLOSE = Operation(
+_write = partial(
+    Operation, effect=Effect.WRITE, tag=BATCHES, access=own_data(RUNS_CREATE), unavailable_code="log_unavailable"
+)
+CLOSE = _write(
     name="resident.close",
     summary="Close a resident sub-agent; idempotent.",
     input=ResidentReason,
     output=ResidentClosed,
-    access=own_data(RUNS_CREATE),
-    effect=Effect.WRITE,
-    tag=BATCHES,
-    unavailable_code="log_unavailable",
     http=(
-        Http(
+        http(
             route=f"POST {RESIDENTS}/{{run_id}}/close",
             id="close_resident",
-            takes_tenant=False,
             body_name="ReasonBody",
             body_optional=True,
             example=EXAMPLE_OF_REASON,
@@ -75,20 +70,15 @@ CLOSE = Operation(
         ),
     ),
 )
-CANCEL_TURN = Operation(
+CANCEL_TURN = _write(
     name="resident.cancel_turn",
     summary="Cancel the turn of a resident sub-agent; it stays live.",
     input=ResidentReason,
     output=ResidentTurnCancelled,
-    access=own_data(RUNS_CREATE),
-    effect=Effect.WRITE,
-    tag=BATCHES,
-    unavailable_code="log_unavailable",
     http=(
-        Http(
+        http(
             route=f"POST {RESIDENTS}/{{run_id}}/cancel",
             id="cancel_resident",
-            takes_tenant=False,
             body_name="ReasonBody",
             body_optional=True,
             example=EXAMPLE_OF_REASON,

@@ -4,7 +4,6 @@ Before: handlers.py. After: services/application/queries/runs.py, services/appli
 """
 
 import re
-from typing import TYPE_CHECKING
 
 from loomlog.projections.run_queries import COUNT_MAX, RunFilter
 from loomlog.schemas.records import replace
@@ -12,6 +11,7 @@ from loomlog.services.application.answers import runs as answers
 from loomlog.services.application.bodies.models import BatchBody, to_run_request
 from loomlog.services.application.errors import bad_request
 from loomlog.services.application.operations import runs as api
+from loomlog.services.application.operations.area import Area
 from loomlog.services.application.queries.json_types import Run
 from loomlog.services.application.queries.run_filters import (
     check_agent,
@@ -29,21 +29,12 @@ from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.operations import Answer, Call, Handlers
 from loomlog.services.core.times import parse_time_ms
 
-if TYPE_CHECKING:
-    from loomlog.services.application.application import Application
-
 CALL_PATTERN = re.compile(r"([1-9][0-9]{0,6})\.([0-9]{1,3})")
 """A tool call as TURN.INDEX."""
 
 
-class RunHandlers:
-    """Carries out the operations; each is named like its operation."""
-
-    def __init__(self, application: "Application") -> None:
-        self._application = application
-
+class RunHandlers(Area):
     def by_operation(self) -> Handlers:
-        """Return the handler of each operation."""
         return {
             api.GET: self.get,
             api.GET_BY_HANDLE: self.get_by_handle,
@@ -142,11 +133,7 @@ class RunHandlers:
             done=asked.outcome == "done",
             result=asked.result or "",
         )
-        answer: answers.CallResolved = {
-            "run_id": result.run_id,
-            "call": asked.call,
-            "repeated": result.is_repeated,
-        }
+        answer: answers.CallResolved = {"run_id": result.run_id, "call": asked.call, "repeated": result.is_repeated}
         return Answer(value=answer, positions=(result.position,))
 
     async def cancel(self, call: Call[api.RunCancel]) -> Answer[answers.Cancelled]:

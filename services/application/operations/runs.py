@@ -3,6 +3,7 @@
 Before: __init__.py. After: run_handlers.py carries them out.
 """
 
+from functools import partial
 from typing import Annotated, Literal
 
 from msgspec import Meta
@@ -36,12 +37,13 @@ from loomlog.services.application.operations.fields import (
     RunId,
     Status,
     TenantFilter,
+    http,
 )
 from loomlog.services.application.operations.interrupts import TAG as INTERRUPTS
 from loomlog.services.application.queries.json_types import Run
 from loomlog.services.core.access.rules import own_data, requires
 from loomlog.services.core.access.scopes import ADMIN, RUNS_CREATE, RUNS_READ
-from loomlog.services.core.operations import AnyOperation, Effect, Http, Input, McpTool, Operation, Tag
+from loomlog.services.core.operations import AnyOperation, Effect, Input, McpTool, Operation, Tag
 
 TAG = Tag(name="Runs", description="Start, follow, read, steer and end runs.")
 BATCHES = Tag(name="Batches", description="Many runs at once, and resident sub-agents.")
@@ -97,9 +99,7 @@ class RunListAll(RunFilterFields, frozen=True, kw_only=True):
     status: Status = ""
     waiting: Annotated[
         IdFilter,
-        Meta(
-            description="Only live runs that wait so: awaiting_input, interrupted, pause_requested or quarantined.",
-        ),
+        Meta(description="Only live runs that wait so: awaiting_input, interrupted, pause_requested or quarantined."),
     ] = ""
     limit: Limit = limits.LIST_DEFAULT
     cursor: Cursor = ""
@@ -119,93 +119,44 @@ class RunListOfUser(Input, frozen=True, kw_only=True):
     cursor: Cursor = ""
 
 
-GET = Operation(
-    name="run.get",
-    summary="Get a run.",
-    input=RunGet,
-    output=Run,
-    access=own_data(RUNS_READ),
-    effect=Effect.READ,
-    tag=TAG,
-    unavailable_code="projection_unavailable",
-    http=(
-        Http(
-            route=f"GET {RUN}",
-            id="get_run",
-            takes_tenant=False,
-        ),
-    ),
+_read = partial(
+    Operation, effect=Effect.READ, tag=TAG, access=own_data(RUNS_READ), unavailable_code="projection_unavailable"
 )
-GET_BY_HANDLE = Operation(
+_write = partial(Operation, effect=Effect.WRITE, tag=TAG, unavailable_code="log_unavailable")
+_wait = partial(
+    Operation, effect=Effect.WAIT, tag=TAG, access=own_data(RUNS_CREATE), unavailable_code="log_unavailable"
+)
+GET = _read(
+    name="run.get", summary="Get a run.", input=RunGet, output=Run, http=(http(route=f"GET {RUN}", id="get_run"),)
+)
+GET_BY_HANDLE = _read(
     name="run.get_by_handle",
     summary="Get the newest run of a handle.",
     input=RunGetByHandle,
     output=Run,
-    access=own_data(RUNS_READ),
-    effect=Effect.READ,
-    tag=TAG,
-    unavailable_code="projection_unavailable",
-    http=(
-        Http(
-            route=f"GET {AGENT}",
-            id="get_agent",
-            takes_tenant=False,
-        ),
-    ),
+    http=(http(route=f"GET {AGENT}", id="get_agent"),),
     mcp=(McpTool(tool="get_run"),),
 )
-LIST = Operation(
+LIST = _read(
     name="run.list",
     summary="List runs, newest first.",
     input=RunListAll,
     output=RunList,
-    access=own_data(RUNS_READ),
-    effect=Effect.READ,
-    tag=TAG,
-    unavailable_code="projection_unavailable",
-    http=(
-        Http(
-            route="GET /v1/runs",
-            id="list_runs",
-            names=TIMES,
-            takes_tenant=False,
-        ),
-    ),
+    http=(http(route="GET /v1/runs", id="list_runs", names=TIMES),),
 )
-COUNT = Operation(
+COUNT = _read(
     name="run.count",
     summary="Count runs by status, exactly up to 10,000.",
     input=RunCount,
     output=RunCountsView,
-    access=own_data(RUNS_READ),
-    effect=Effect.READ,
-    tag=TAG,
-    unavailable_code="projection_unavailable",
-    http=(
-        Http(
-            route="GET /v1/runs/counts",
-            id="count_runs",
-            names=TIMES,
-            takes_tenant=False,
-        ),
-    ),
+    http=(http(route="GET /v1/runs/counts", id="count_runs", names=TIMES),),
 )
-LIST_OF_USER = Operation(
+LIST_OF_USER = _read(
     name="run.list_of_user",
     summary="List the runs of a user; live ones by default.",
     input=RunListOfUser,
     output=AgentList,
-    access=own_data(RUNS_READ),
-    effect=Effect.READ,
-    tag=TAG,
-    unavailable_code="projection_unavailable",
-    http=(
-        Http(
-            route="GET /v1/users/{user_id}/agents",
-            id="list_user_runs",
-            takes_tenant=False,
-        ),
-    ),
+    http=(http(route="GET /v1/users/{user_id}/agents", id="list_user_runs"),),
     mcp=(McpTool(tool="list_runs"),),
 )
 
@@ -276,8 +227,7 @@ class RunBulkAction(Input, frozen=True, kw_only=True):
     where: Annotated[
         str,
         Meta(
-            max_length=limits.FILTER_CHARACTERS_MAX,
-            description="Filter of runs: agent=a,status=running,older_than=10m",
+            max_length=limits.FILTER_CHARACTERS_MAX, description="Filter of runs: agent=a,status=running,older_than=10m"
         ),
     ]
     reason: Reason = None
@@ -287,58 +237,46 @@ class RunBulkAction(Input, frozen=True, kw_only=True):
     ] = None
 
 
-INPUT = Operation(
+INPUT = _write(
     name="run.input",
     summary="Send the next user text to a live run.",
     input=RunInput,
     output=InputAcknowledged,
     access=own_data(RUNS_CREATE),
-    effect=Effect.WRITE,
-    tag=TAG,
-    unavailable_code="log_unavailable",
     http=(
-        Http(
+        http(
             route=f"POST {RUN}/input",
             id="post_input",
-            takes_tenant=False,
             body_name="InputBody",
             example={"text": "Look at the second file too."},
         ),
     ),
 )
-RESOLVE_CALL = Operation(
+RESOLVE_CALL = _write(
     name="run.resolve_call",
     summary="Resolve a tool call of unknown outcome; the call is TURN.INDEX.",
     input=RunResolveCall,
     output=CallResolved,
     access=own_data(RUNS_CREATE),
-    effect=Effect.WRITE,
-    tag=TAG,
-    unavailable_code="log_unavailable",
     http=(
-        Http(
+        http(
             route=f"POST {RUN}/calls/{{call}}/resolve",
             id="resolve_call",
-            takes_tenant=False,
             body_name="ResolveBody",
             example={"outcome": "done", "result": "The mail was sent."},
         ),
     ),
 )
-CANCEL = Operation(
+CANCEL = _write(
     name="run.cancel",
     summary="Cancel the run of a handle.",
     input=RunCancel,
     output=Cancelled,
     access=own_data(RUNS_CREATE),
-    effect=Effect.WRITE,
-    tag=TAG,
-    unavailable_code="log_unavailable",
     http=(
-        Http(
+        http(
             route=f"POST {AGENT}/cancel",
             id="cancel_run",
-            takes_tenant=False,
             body_name="CancelRunBody",
             body_optional=True,
             example={"reason": "no longer needed"},
@@ -346,77 +284,56 @@ CANCEL = Operation(
     ),
     mcp=(McpTool(tool="cancel_run"),),
 )
-CANCEL_TURN = Operation(
+CANCEL_TURN = _write(
     name="run.cancel_turn",
     summary="Cancel the current turn of an interactive run; the run then waits for input.",
     input=RunCancelTurn,
     output=TurnCancelled,
     access=own_data(RUNS_CREATE),
-    effect=Effect.WRITE,
     tag=INTERRUPTS,
-    unavailable_code="log_unavailable",
     http=(
-        Http(
+        http(
             route=f"POST {RUN}/cancel",
             id="cancel_turn",
-            takes_tenant=False,
             body_name="CancelBody",
             body_optional=True,
             example={"reason": "no longer needed"},
         ),
     ),
 )
-PAUSE = Operation(
+PAUSE = _write(
     name="run.pause",
     summary="Pause a run before its next model call; calls under way are finished.",
     input=RunReason,
     output=Pausing,
     access=own_data(RUNS_CREATE),
-    effect=Effect.WRITE,
-    tag=TAG,
-    unavailable_code="log_unavailable",
     http=(
-        Http(
+        http(
             route=f"POST {RUN}/pause",
             id="pause_run",
-            takes_tenant=False,
             body_name="ReasonBody",
             body_optional=True,
             example=EXAMPLE_OF_REASON,
         ),
     ),
 )
-RESUME = Operation(
+RESUME = _write(
     name="run.resume",
     summary="Resume a paused run; pauses wider than the run still apply.",
     input=RunResume,
     output=Resumed,
     access=own_data(RUNS_CREATE),
-    effect=Effect.WRITE,
-    tag=TAG,
-    unavailable_code="log_unavailable",
-    http=(
-        Http(
-            route=f"POST {RUN}/resume",
-            id="resume_run",
-            takes_tenant=False,
-        ),
-    ),
+    http=(http(route=f"POST {RUN}/resume", id="resume_run"),),
 )
-COMPACT = Operation(
+COMPACT = _wait(
     name="run.compact",
     summary="Replace the older part of a conversation by a summary: of a parked run or an idle session.",
     input=RunReason,
     output=Compacted,
-    access=own_data(RUNS_CREATE),
-    effect=Effect.WAIT,
-    tag=TAG,
-    unavailable_code="log_unavailable",
     http=(
-        Http(
+        http(
             route=f"POST {RUN}/compact",
             id="compact_run",
-            takes_tenant=False,
             body_name="ReasonBody",
             body_optional=True,
             example=EXAMPLE_OF_REASON,
@@ -424,91 +341,72 @@ COMPACT = Operation(
         ),
     ),
 )
-COMPACT_BY_HANDLE = Operation(
+COMPACT_BY_HANDLE = _wait(
     name="run.compact_by_handle",
     summary="Replace the older part of the conversation of a handle's newest run by a summary; it must be parked.",
     input=RunHandleReason,
     output=Compacted,
-    access=own_data(RUNS_CREATE),
-    effect=Effect.WAIT,
-    tag=TAG,
-    unavailable_code="log_unavailable",
     mcp=(McpTool(tool="compact_run"),),
 )
-QUARANTINE = Operation(
+QUARANTINE = _write(
     name="run.quarantine",
     summary="Quarantine a run until it is released; its calls are cancelled, other runs are not affected.",
     input=RunReason,
     output=Quarantined,
     access=requires(ADMIN),
-    effect=Effect.WRITE,
-    tag=TAG,
-    unavailable_code="log_unavailable",
     http=(
-        Http(
+        http(
             route=f"POST {RUN}/quarantine",
             id="quarantine_run",
-            takes_tenant=False,
             body_name="ReasonBody",
             body_optional=True,
             example=EXAMPLE_OF_REASON,
         ),
     ),
 )
-RELEASE = Operation(
+RELEASE = _write(
     name="run.release",
     summary="Fold a quarantined run again from the log and continue it.",
     input=RunReason,
     output=Released,
     access=requires(ADMIN),
-    effect=Effect.WRITE,
-    tag=TAG,
-    unavailable_code="log_unavailable",
     http=(
-        Http(
+        http(
             route=f"POST {RUN}/release",
             id="release_run",
-            takes_tenant=False,
             body_name="ReasonBody",
             body_optional=True,
             example=EXAMPLE_OF_REASON,
         ),
     ),
 )
-APPLY_TO_MANY = Operation(
+APPLY_TO_MANY = _write(
     name="run.apply_to_many",
     summary="Apply one command to the live runs of a filter; lists them unless dry_run is false.",
     input=RunBulkAction,
     output=BulkAction,
     access=requires(ADMIN),
-    effect=Effect.WRITE,
     tag=BATCHES,
-    unavailable_code="log_unavailable",
     http=(
-        Http(
+        http(
             route="POST /v1/runs/bulk",
             id="apply_bulk_action",
-            takes_tenant=False,
             body_name="BulkBody",
             example={"action": "pause", "where": "agent=assistant,status=running", "dry_run": True},
             body_bytes_max=BULK_BYTES_MAX,
         ),
     ),
 )
-SPAWN_MANY = Operation(
+SPAWN_MANY = _wait(
     name="run.spawn_many",
     summary=f"Start up to {limits.BATCH_SPAWNS_MAX} runs; join waits for them (200), detach answers with ids (202).",
     input=model_fields(BatchBody),
     output=Batch,
-    access=own_data(RUNS_CREATE),
-    effect=Effect.WAIT,
     tag=BATCHES,
-    unavailable_code="log_unavailable",
     http=(
-        Http(
+        http(
             route="POST /v1/runs:batch",
             id="start_batch",
-            takes_tenant=False,
             alternative_status=202,
             takes_alternative=lambda fields: fields.get("mode") == "detach",
             body_bytes_max=limits.BATCH_BYTES_MAX,

@@ -3,25 +3,15 @@
 Before: handlers.py. After: services/application/queries/runs.py, services/application/runs/compactions.py.
 """
 
-from typing import TYPE_CHECKING
-
 from loomlog.services.application.answers.runs import SessionCopied, Transcript
 from loomlog.services.application.operations import sessions as api
+from loomlog.services.application.operations.area import Area
 from loomlog.services.application.queries.run_json import session_json, transcript_json
 from loomlog.services.core.operations import Answer, Call, Handlers
 
-if TYPE_CHECKING:
-    from loomlog.services.application.application import Application
 
-
-class SessionHandlers:
-    """Carries out the operations; each is named like its operation."""
-
-    def __init__(self, application: "Application") -> None:
-        self._application = application
-
+class SessionHandlers(Area):
     def by_operation(self) -> Handlers:
-        """Return the handler of each operation."""
         return {api.TRANSCRIPT: self.transcript, api.COPY: self.copy}
 
     async def transcript(self, call: Call[api.SessionTranscript]) -> Answer[Transcript]:

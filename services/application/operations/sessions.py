@@ -9,11 +9,11 @@ from msgspec import Meta
 
 from loomlog.services.application import limits
 from loomlog.services.application.answers.runs import SessionCopied, Transcript
-from loomlog.services.application.operations.fields import Cursor, SessionId
+from loomlog.services.application.operations.fields import Cursor, SessionId, http
 from loomlog.services.application.operations.runs import TAG
 from loomlog.services.core.access.rules import own_data
 from loomlog.services.core.access.scopes import RUNS_CREATE, RUNS_READ
-from loomlog.services.core.operations import AnyOperation, Effect, Http, Input, Operation
+from loomlog.services.core.operations import AnyOperation, Effect, Input, Operation
 
 SESSION = "/v1/sessions/{session_id}"
 
@@ -52,13 +52,7 @@ TRANSCRIPT = Operation(
     effect=Effect.READ,
     tag=TAG,
     unavailable_code="projection_unavailable",
-    http=(
-        Http(
-            route=f"GET {SESSION}/transcript",
-            id="get_transcript",
-            takes_tenant=False,
-        ),
-    ),
+    http=(http(route=f"GET {SESSION}/transcript", id="get_transcript"),),
 )
 COPY = Operation(
     name="session.copy",
@@ -70,10 +64,9 @@ COPY = Operation(
     tag=TAG,
     unavailable_code="log_unavailable",
     http=(
-        Http(
+        http(
             route=f"POST {SESSION}/replay",
             id="copy_session",
-            takes_tenant=False,
             body_name="ReplayBody",
             example={"agent": "reviewer", "compress": True},
         ),

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from tempfile import SpooledTemporaryFile
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import IO, Any, cast
 
 import orjson
 
@@ -15,24 +15,16 @@ from loomlog.services.application import limits
 from loomlog.services.application.answers.state_files import Restored, StateFileList
 from loomlog.services.application.errors import bad_request
 from loomlog.services.application.operations import state_files as api
+from loomlog.services.application.operations.area import Area
 from loomlog.services.application.queries.json_types import StateFile
 from loomlog.services.application.transfer.restored import SPOOL_BYTES, restored_json, spool_document
 from loomlog.services.application.transfer.state_files import StateFileRequest
 from loomlog.services.core.operations import Answer, Call, Handlers, NoInput, NoOutput
 from loomlog.services.core.times import parse_time_ms
 
-if TYPE_CHECKING:  # it opens these handlers
-    from loomlog.services.application.application import Application
 
-
-class StateFileHandlers:
-    """One method for each operation. All raise Refused."""
-
-    def __init__(self, application: "Application") -> None:
-        self._application = application
-
+class StateFileHandlers(Area):
     def by_operation(self) -> Handlers:
-        """Return the handlers by their operations."""
         return {api.CREATE: self.create, api.LIST: self.list, api.DELETE: self.delete, api.RESTORE: self.restore}
 
     async def create(self, call: Call[api.StateFileCreate]) -> Answer[StateFile]:

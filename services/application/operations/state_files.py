@@ -3,19 +3,20 @@
 Before: services/application/operations/__init__.py. After: state_file_handlers.py carries them out.
 """
 
+from functools import partial
 from typing import Annotated, Any
 
 from msgspec import Meta
 
 from loomlog.services.application import limits
 from loomlog.services.application.answers.state_files import Restored, StateFileList
+from loomlog.services.application.operations.fields import http
 from loomlog.services.application.queries.json_types import StateFile
 from loomlog.services.core.access.rules import requires
 from loomlog.services.core.access.scopes import ADMIN
 from loomlog.services.core.operations import (
     AnyOperation,
     Effect,
-    Http,
     Input,
     McpTool,
     NoInput,
@@ -63,25 +64,20 @@ class StateFileRestore(Input, frozen=True, kw_only=True):
         bool | None, Meta(description="Also restore live runs whose keys are missing; they end as cancelled.")
     ] = None
     in_clear: Annotated[
-        bool | None,
-        Meta(description="Also restore plaintext content where content is encrypted; it stays readable."),
+        bool | None, Meta(description="Also restore plaintext content where content is encrypted; it stays readable.")
     ] = None
 
 
-CREATE = Operation(
+_write = partial(Operation, effect=Effect.WRITE, tag=TAG, access=requires(ADMIN), unavailable_code="blobs_unavailable")
+CREATE = _write(
     name="state_file.create",
     summary="Create a state file: everything, or a tenant, as one file that another installation can restore.",
     input=StateFileCreate,
     output=StateFile,
-    access=requires(ADMIN),
-    effect=Effect.WRITE,
-    tag=TAG,
-    unavailable_code="blobs_unavailable",
     http=(
-        Http(
+        http(
             route=f"POST {STATE_FILES}",
             id="create_snapshot",
-            takes_tenant=False,
             status=201,
             body_optional=True,
             body_bytes_max=BODY_BYTES_MAX,
@@ -100,19 +96,15 @@ LIST = Operation(
     effect=Effect.READ,
     tag=TAG,
     unavailable_code="blobs_unavailable",
-    http=(Http(route=f"GET {STATE_FILES}", id="list_snapshots", takes_tenant=False),),
+    http=(http(route=f"GET {STATE_FILES}", id="list_snapshots"),),
     mcp=(McpTool(tool="list_snapshots"),),
 )
-DELETE = Operation(
+DELETE = _write(
     name="state_file.delete",
     summary="Delete a stored state file. Idempotent.",
     input=StateFileNamed,
     output=NoOutput,
-    access=requires(ADMIN),
-    effect=Effect.WRITE,
-    tag=TAG,
-    unavailable_code="blobs_unavailable",
-    http=(Http(route=f"DELETE {STATE_FILES}/{{snapshot_id}}", id="remove_snapshot", takes_tenant=False, status=204),),
+    http=(http(route=f"DELETE {STATE_FILES}/{{snapshot_id}}", id="remove_snapshot", status=204),),
     mcp=(McpTool(tool="delete_snapshot"),),
 )
 RESTORE = Operation(
@@ -126,10 +118,9 @@ RESTORE = Operation(
     unavailable_code="blobs_unavailable",
     secret_fields=("document",),
     http=(
-        Http(
+        http(
             route=f"POST {STATE_FILES}/{{snapshot_id}}/restore",
             id="restore_snapshot",
-            takes_tenant=False,
             names={"document": "json"},
             body_optional=True,
             body_bytes_max=0,

@@ -3,8 +3,6 @@
 Before: services/application/dispatch.py. After: services/application/queries/runs.py.
 """
 
-from typing import TYPE_CHECKING
-
 import orjson
 from msgspec import UNSET
 
@@ -13,21 +11,13 @@ from loomlog.projections.newest_frames import FrameFilter
 from loomlog.projections.tables import EVERY_TENANT
 from loomlog.projections.transcript import TranscriptRow
 from loomlog.services.application.operations import views as api
+from loomlog.services.application.operations.area import Area
 from loomlog.services.core.operations import Answer, Call, Handlers
 from loomlog.services.core.times import parse_time_ms
 
-if TYPE_CHECKING:  # it opens these handlers
-    from loomlog.services.application.application import Application
 
-
-class ViewHandlers:
-    """One method for each operation. All raise Refused."""
-
-    def __init__(self, application: "Application") -> None:
-        self._application = application
-
+class ViewHandlers(Area):
     def by_operation(self) -> Handlers:
-        """Return the handlers by their operations."""
         return {api.LIST_EVENTS: self.list_events}
 
     async def list_events(self, call: Call[api.EventsAsked]) -> Answer[api.TranscriptEvents]:

@@ -20,8 +20,7 @@ Instant = Annotated[str, Meta(max_length=64, pattern=PRINTABLE, description="Tim
 
 class EventsAsked(Input, frozen=True, kw_only=True):
     type: Annotated[
-        str,
-        Meta(max_length=QUERY_CHARACTERS_MAX, pattern=PRINTABLE, description="Only this type, such as done."),
+        str, Meta(max_length=QUERY_CHARACTERS_MAX, pattern=PRINTABLE, description="Only this type, such as done.")
     ] = ""
     since: Annotated[Instant, Meta(description="Only events at this time or later, RFC 3339.")] = ""
     until: Annotated[Instant, Meta(description="Only events before this time, RFC 3339.")] = ""
@@ -34,8 +33,7 @@ class TranscriptEvent(Output, frozen=True, kw_only=True):
     """A stored frame of a run."""
 
     seq: Annotated[
-        int,
-        Meta(description="Rises with time over all runs. Events of one millisecond may share one, if seldom."),
+        int, Meta(description="Rises with time over all runs. Events of one millisecond may share one, if seldom.")
     ]
     session_id: str
     run_id: str

@@ -22,9 +22,10 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from loomlog.connectors.errors import Transient
 from loomlog.connectors.protocols import LogRecord, LogTail
+from loomlog.connectors.retries import until_answered
 from loomlog.projections.run_queries import LiveRun
 from loomlog.schemas.codec import FRAME_BYTES, Codec, Undecodable, read_envelope, read_text
 from loomlog.schemas.generated.run_events import (
@@ -99,7 +100,6 @@ class EventHub:
         *,
         preview_ends: Mapping[int, int] | None = None,
         live_runs: Iterable[LiveRun] = (),
-        recent_events: RecentEvents | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.live_runs: dict[str, RunTarget | None] = {}
@@ -115,7 +115,7 @@ class EventHub:
         """Time of the newest event seen."""
         self._codec = codec
         self._clock = clock
-        self._recent_events = recent_events if recent_events is not None else RecentEvents()
+        self._recent_events = RecentEvents()
         self._readers = {
             partition: TermReader(codec=codec, term=start.term, next_offset=start.next_offset)
             for partition, start in starts.items()
@@ -213,19 +213,9 @@ class EventHub:
             group.create_task(self._read_tail(previews, self.handle_previews))
 
     async def _read_tail(self, tail: LogTail, handle: Callable[[int, Sequence[LogRecord]], None]) -> None:
-        is_away = False
+        poll = partial(tail.poll, timeout_s=limits.POLL_S, max_records=limits.POLL_RECORDS_MAX)
         while True:
-            try:
-                polled = await tail.poll(timeout_s=limits.POLL_S, max_records=limits.POLL_RECORDS_MAX)
-            except Transient as error:
-                if not is_away:
-                    log.warning("the tail of %s waits for the broker: %s", tail.topic, error)
-                is_away = True
-                await asyncio.sleep(limits.TAIL_RETRY_S)
-                continue
-            if is_away:
-                is_away = False
-                log.info("the tail of %s goes on", tail.topic)
+            polled = await until_answered(poll, f"the tail of {tail.topic}")
             for partition, records in polled.items():
                 handle(partition, records)
             self._recent_events.drop_expired(self._clock())

@@ -76,7 +76,6 @@ class Backups:
         events_topic: str,
         clock_ms: Callable[[], int],
         entities: EntityParts | None = None,
-        random_hex: Callable[[int], str] = secrets.token_hex,
     ) -> None:
         self._sources = sources
         self._ranges = ranges
@@ -87,7 +86,6 @@ class Backups:
         self._topic = events_topic
         self._clock_ms = clock_ms
         self._entities = entities
-        self._random_hex = random_hex
         self._busy = False
 
     async def create(self, caller: Caller, request: StateFileRequest) -> StateFile:
@@ -170,7 +168,7 @@ class Backups:
             entity_positions=entity_cut.positions,
             further_positions={one.topic: one.positions for one in further_cuts},
         )
-        file_id = f"snap_{now_ms}_{_keyed_suffix() or self._random_hex(4)}"
+        file_id = f"snap_{now_ms}_{_keyed_suffix() or secrets.token_hex(4)}"
         with (
             StateExport(self._codec, tenant=request.tenant) as gathered,
             EntityExport(self._codec, self._declared_forms(), tenant=request.tenant) as aggregates,

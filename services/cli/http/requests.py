@@ -5,8 +5,9 @@ Before: every command that asks the API. After: api.py.
 
 import json
 import uuid
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Coroutine, Mapping
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import httpx
 from rich.text import Text
@@ -23,6 +24,9 @@ from loomlog.services.cli.http.api import (
 from loomlog.services.cli.settings import current_settings
 from loomlog.services.cli.terminal.output import DIM, NAME, console, print_json
 
+Request = ParamSpec("Request")
+Answer = TypeVar("Answer")
+
 
 def open_api() -> ApiClient:
     """Return a client for the API of this installation, with the token of the environment."""
@@ -31,37 +35,6 @@ def open_api() -> ApiClient:
     if cli.record is None and not cli.settings.base_url:
         client.reconnect_timeout_s = 0.0  # no stack runs or starts here, so there is nothing to wait for
     return client
-
-
-def get(path: str, params: Mapping[str, str | int] | None = None, *, position: str = "") -> Any:
-    """Return the answer to a read, with the writes at `position`; empty parameters are left out. Raises CliError."""
-
-    async def ask() -> Any:
-        async with open_api() as api:
-            return await api.get(path, params, position=position)
-
-    return run(ask())
-
-
-def send(
-    method: str,
-    path: str,
-    body: Any = None,
-    *,
-    params: Mapping[str, str | int] | None = None,
-    key: str | None = None,
-    timeout_s: float = RESPONSE_TIMEOUT_S,
-) -> ApiResponse:
-    """Send a write once, whatever becomes of the answer, and return that. Raises CliError.
-
-    `body`: a JSON value, or bytes that are JSON. `key`: its Idempotency-Key; empty: a new one; None: it has none.
-    """
-
-    async def ask() -> ApiResponse:
-        async with open_api() as api:
-            return await send_with(api, method, path, body, params=params, key=key, timeout_s=timeout_s)
-
-    return run(ask())
 
 
 async def send_with(
@@ -74,7 +47,10 @@ async def send_with(
     key: str | None = None,
     timeout_s: float = RESPONSE_TIMEOUT_S,
 ) -> ApiResponse:
-    """Send a write over a client that is open, as `send` does. Raises CliError."""
+    """Send a write once, whatever becomes of the answer, and return that. Raises CliError.
+
+    `body`: a JSON value, or bytes that are JSON. `key`: its Idempotency-Key; empty: a new one; None: it has none.
+    """
     headers = {} if body is None else {"Content-Type": "application/json"}
     if key is not None:
         key = key or str(uuid.uuid4())
@@ -88,6 +64,24 @@ async def send_with(
             content=body if isinstance(body, bytes) or body is None else json.dumps(body).encode(),
             timeout=httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S),
         )
+
+
+def _once(ask: Callable[Concatenate[ApiClient, Request], Coroutine[Any, Any, Answer]]) -> Callable[Request, Answer]:
+    """Return `ask` over a client that is opened for it, and closed."""
+
+    @wraps(ask)
+    def ask_once(*args: Request.args, **options: Request.kwargs) -> Answer:
+        async def asked() -> Answer:
+            async with open_api() as api:
+                return await ask(api, *args, **options)
+
+        return run(asked())
+
+    return ask_once
+
+
+get = _once(ApiClient.get)
+send = _once(send_with)
 
 
 def print_written(response: ApiResponse) -> None:

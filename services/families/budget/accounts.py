@@ -12,9 +12,11 @@ Before: reservations.py, spending_limits.py. After: services/stream/entities.
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from loomlog.connectors.errors import ConnectorError, Transient
 from loomlog.connectors.kafka.partitioner import partition_of
+from loomlog.connectors.retries import until_answered
 from loomlog.schemas.generated.budget_commands import ReleaseBudget, RemoveLimit, ReserveBudget, SetLimit, SettleBudget
 from loomlog.schemas.generated.budget_events import BudgetRefused
 from loomlog.schemas.generated.entity_events import CommandRefused
@@ -149,11 +151,7 @@ class BudgetAccounts:
     async def _publish(self, command: BudgetCommand) -> None:
         try:
             async with asyncio.timeout(PUBLISH_WAIT_S):
-                while True:
-                    try:
-                        await self._client.ask(command, wait_s=PUBLISH_WAIT_S)
-                        return
-                    except ConnectorError:
-                        await asyncio.sleep(RETRY_S)
+                ask = partial(self._client.ask, command, wait_s=PUBLISH_WAIT_S)
+                await until_answered(ask, f"the budget of {self._name}", failures=(ConnectorError,), retry_s=RETRY_S)
         except (TimeoutError, CommandUnanswered, CommandInvalid) as error:
             log.warning("a %s of %s has no answer: %s", type(command).__name__, self._name, error)

@@ -109,7 +109,6 @@ class SystemChannels:
         clock_ms: Callable[[], int],
         version: str = "",
         retry_s: float = RETRY_S,
-        tick_s: float = TICK_S,
     ) -> None:
         """`is_active`: whether this process owns partition 0, and so publishes beats and what happens to providers."""
         self._publisher = publisher
@@ -120,7 +119,7 @@ class SystemChannels:
         self._is_active = is_active
         self._clock_ms = clock_ms
         self._version = version or installed_version()
-        self._retry_s, self._tick_s = retry_s, tick_s
+        self._retry_s = retry_s
         self._started_ms = clock_ms()
         self._beaten: dict[str, int] = {}
         """Last period of each channel for which this process has published."""
@@ -197,7 +196,7 @@ class SystemChannels:
                 group.create_task(self._work(queue), name=f"channels of the system {number}")
             while True:
                 self.look()
-                await asyncio.sleep(self._tick_s)
+                await asyncio.sleep(TICK_S)
 
     def look(self) -> None:
         """Note the beats that are due, and what has happened to providers since the last look."""

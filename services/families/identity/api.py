@@ -558,13 +558,7 @@ SET_QUOTA = _operation(
     output=QuotaRow,
     access=requires(ADMIN),
     effect=Effect.WRITE,
-    http=(
-        Http(
-            route="PUT /v1/_quotas",
-            id="set_quota",
-            example={"scope": "tenant", "runs_at_once": 20},
-        ),
-    ),
+    http=(Http(route="PUT /v1/_quotas", id="set_quota", example={"scope": "tenant", "runs_at_once": 20}),),
 )
 _credential_route = Http(
     route="POST /v1/_credentialdef",

@@ -9,7 +9,6 @@ Before: credentials.py, for every value that it gives. After: decide.py of the o
 
 import asyncio
 import logging
-import os
 from collections import defaultdict
 from collections.abc import Callable
 
@@ -117,7 +116,7 @@ class CredentialUses:
         self._is_full = False
         command = NoteCredentialUses(
             envelope=CommandEnvelope(
-                command_id=f"uses.{fresh_token(now_ms, os.urandom(10))}",
+                command_id=f"uses.{fresh_token(now_ms)}",
                 tenant=tenant,
                 subject=SENDER,
                 issued_at_ms=now_ms,

@@ -54,7 +54,6 @@ class IdentityHandlers:
         decrypt: Decrypt,
         grace_s: int,
         clock_ms: Callable[[], int],
-        fresh_text: Callable[[], str] = new_text,
     ) -> None:
         """`grace_s`: how long the text before a rotation gives access, where the request does not say."""
         self._commands = commands
@@ -62,7 +61,6 @@ class IdentityHandlers:
         self._decrypt = decrypt
         self._grace_s = grace_s
         self._clock_ms = clock_ms
-        self._fresh_text = fresh_text
 
     def by_operation(self) -> Handlers:
         """Return the handlers by their operations."""
@@ -94,7 +92,7 @@ class IdentityHandlers:
             raise Refused("invalid_scope", text)
         if not limits.NAME.match(asked.tenant_id):
             raise Refused("bad_request", "tenant_id: expected 1 to 64 letters, digits, _ and -")
-        text, def_id = asked.import_token or self._fresh_text(), _def_id(call)
+        text, def_id = asked.import_token or new_text(), _def_id(call)
         if asked.import_token and self._directory.token(def_id) is None and self._directory.has_text(text):
             raise Refused("name_taken", "import_token: another token has that text, in force or not; choose a new one")
         scopes = tuple(dict.fromkeys(asked.scopes))
@@ -123,7 +121,7 @@ class IdentityHandlers:
             token = self._directory.token(done.rotated_from) or done
         else:
             token = self._named(asked.def_id, asked.name, asked.tenant_id)
-        text, grace_s = self._fresh_text(), self._grace_s if asked.grace_seconds is None else asked.grace_seconds
+        text, grace_s = new_text(), self._grace_s if asked.grace_seconds is None else asked.grace_seconds
         command = RotateToken(
             envelope=_envelope_of(call, token),
             name=token.name,
@@ -322,7 +320,7 @@ class IdentityHandlers:
     async def mint_user_token(self, call: Call[api.UserTokenMint]) -> Answer[api.UserTokenMade]:
         """Make a token of a user."""
         asked, tenant, peppers = call.input, call.caller.tenant, self._require_peppers()
-        def_id, text = _def_id(call), self._fresh_text()
+        def_id, text = _def_id(call), new_text()
         token = AccessToken(
             def_id=def_id,
             name=asked.name or f"{asked.subject[:40]}-{def_id[-12:]}",

@@ -5,6 +5,7 @@ Users are registered, or known by their runs alone; both are listed together. Wh
 Before: __init__.py. After: user_handlers.py carries them out.
 """
 
+from functools import partial
 from typing import Annotated
 
 from msgspec import UNSET, Meta, UnsetType
@@ -118,50 +119,40 @@ class AccessExplained(Output, frozen=True, kw_only=True):
     isolated: bool
 
 
-LIST_USERS = Operation(
+_read = partial(Operation, effect=Effect.READ, tag=TAG, unavailable_code=UNAVAILABLE)
+LIST_USERS = _read(
     name="user.list",
     summary="List users: those that are registered, and those that have run something.",
     input=NoInput,
     output=UserList,
     access=ANY_CALLER,
-    effect=Effect.READ,
-    tag=TAG,
-    unavailable_code=UNAVAILABLE,
     http=(Http(route="GET /v1/_users", id="list_users"),),
     mcp=(McpTool(tool="directory", op="users"),),
 )
-INSPECT_USER = Operation(
+INSPECT_USER = _read(
     name="user.inspect",
     summary="Show what there is of a user: runs, chats, memory, budget, usage and tokens.",
     input=UserInspect,
     output=InspectedUser,
     access=requires(TENANT),
-    effect=Effect.READ,
-    tag=TAG,
-    unavailable_code=UNAVAILABLE,
     http=(Http(route="GET /v1/_users/{subject}", id="inspect_user"),),
     mcp=(McpTool(tool="directory", op="inspect"),),
 )
-LIST_TENANTS = Operation(
+LIST_TENANTS = _read(
     name="tenant.list",
     summary="List the tenants that have runs, users or tokens.",
     input=NoInput,
     output=TenantList,
     access=requires(ADMIN),
-    effect=Effect.READ,
-    tag=TAG,
-    unavailable_code=UNAVAILABLE,
     http=(Http(route="GET /v1/_tenants", id="list_tenants", takes_tenant=False),),
     mcp=(McpTool(tool="directory", op="tenants"),),
 )
-EXPLAIN_ACCESS = Operation(
+EXPLAIN_ACCESS = _read(
     name="access.explain",
     summary="Tell whether a token, a principal or a user may call an operation, and why.",
     input=AccessExplain,
     output=AccessExplained,
     access=requires(TENANT),
-    effect=Effect.READ,
-    tag=TAG,
     unavailable_code="identity_unavailable",
     http=(Http(route="GET /v1/_access/explain", id="explain_access", refusal_statuses=(404,)),),
 )

@@ -12,7 +12,6 @@ Before: handlers.py, servers.py. After: connectors/mcp/oauth_client.py, connecto
 
 import hashlib
 import logging
-import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -373,7 +372,7 @@ class McpGrants:
     async def _note(self, key: CredentialKey, version: int, *, subject: str = "mcp") -> None:
         """Tell the log which version counts, and delete those before it."""
         envelope = CommandEnvelope(
-            command_id=f"mcp-grant.{fresh_token(self._clock_ms(), os.urandom(10))}",
+            command_id=f"mcp-grant.{fresh_token(self._clock_ms())}",
             tenant=key.tenant,
             subject=subject,
             issued_at_ms=self._clock_ms(),

@@ -249,8 +249,8 @@ class McpServers:
 
     def _envelope(self, server: Server) -> CommandEnvelope:
         now_ms = self._clock_ms()
-        token = fresh_token(now_ms, os.urandom(10))
-        return CommandEnvelope(command_id=f"mcp.{token}", tenant=server.owner, subject="mcp", issued_at_ms=now_ms)
+        command_id = f"mcp.{fresh_token(now_ms)}"
+        return CommandEnvelope(command_id=command_id, tenant=server.owner, subject="mcp", issued_at_ms=now_ms)
 
     async def stored_values(self, server: Server, user: CredentialUser, *, root_run_id: str = "") -> RunValues:
         """Return the stored credentials of a request that no run makes. Raises Transient and Permanent."""

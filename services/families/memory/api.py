@@ -776,13 +776,7 @@ PURGE_STALE = _administration(
     "Remove the vectors of a scope that belong to former models.",
     MemoryPurgeStaleEmbeddings,
 )
-GET = _read(
-    name="memory.get",
-    summary="Read a value.",
-    input=MemoryGet,
-    output=MemoryValue,
-    tool=_tool("get"),
-)
+GET = _read(name="memory.get", summary="Read a value.", input=MemoryGet, output=MemoryValue, tool=_tool("get"))
 SET = _write_value(
     name="memory.set",
     summary="Set a key to a value.",

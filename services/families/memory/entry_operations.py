@@ -106,7 +106,6 @@ class EntryOperations:
         backend: Callable[[Author], Backend] | None = None,
         embedding: Embedding | None = None,
         finder: Finder | None = None,
-        learning: Learning | None = None,
     ) -> None:
         """`backend` returns that of the author's agent; None: all use the store. `embedding` None: no embedder."""
         self.store = store
@@ -114,7 +113,7 @@ class EntryOperations:
         self._backend = backend or (lambda author: store)
         self._embedding = embedding
         self._finder = finder
-        self.learning = learning
+        self.learning: Learning | None = None
         """Set later by who needs the operations to build it."""
         self._locks: dict[tuple[Scope, str], tuple[asyncio.Lock, int]] = {}
 

@@ -18,11 +18,12 @@ answer, and runs would have no owner meanwhile).
 Before: services.py. After: the owner of the pauses.
 """
 
-import asyncio
 import logging
+from functools import partial
 from typing import Any, Protocol
 
 from loomlog.connectors.errors import Transient
+from loomlog.connectors.retries import until_answered
 from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.generated.pause_commands import SetPause
 from loomlog.schemas.generated.pause_events import PauseSet
@@ -37,7 +38,6 @@ log = logging.getLogger("loomlog.runtime")
 REASON = "start-paused"
 ASK_S = 10.0
 """Seconds that the command waits for its answer before it is sent again, under the same id."""
-RETRY_S = 1.0
 
 
 class States(Protocol):
@@ -95,13 +95,11 @@ class StartPause:
             command_id=f"{REASON}:{switch}", tenant="", subject=self._by, issued_at_ms=self._at_ms
         )
         command = SetPause(envelope=envelope, scope=ALL, reason=self._reason, switch=switch)
-        while True:
-            try:
-                answer = await commands.ask(command, wait_s=ASK_S)
-                break
-            except (CommandUnanswered, Transient) as error:
-                log.warning("everything stays paused here until LOOMLOG_START_PAUSED is decided: %s", error)
-                await asyncio.sleep(RETRY_S)
+        answer = await until_answered(
+            partial(commands.ask, command, wait_s=ASK_S),
+            "LOOMLOG_START_PAUSED, until which everything stays paused here,",
+            failures=(CommandUnanswered, Transient),
+        )
         last = answer.events[-1]
         if isinstance(last, CommandRefused):
             raise StartRefused(f"LOOMLOG_START_PAUSED={switch[:80]}: {last.message}")

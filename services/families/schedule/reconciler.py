@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Mapping
 from loomlog.connectors.definitions.problems import DefinitionProblem
 from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.kafka.partitioner import partition_of
+from loomlog.connectors.retries import until_answered
 from loomlog.services.core.families import aggregate_id, aggregate_key
 from loomlog.services.families.definition.state import Line
 from loomlog.services.families.definition.table import NAME, SHARED
@@ -89,11 +90,12 @@ class ScheduleReconciler:
     async def run(self) -> None:
         """Reconcile until cancelled."""
         while True:
-            try:
-                await self.step()
-            except (ConnectorError, PositionNotRead) as error:
-                log.warning("schedules are compared with their definitions later: %s", error)
-                await asyncio.sleep(RETRY_S)
+            await until_answered(
+                self.step,
+                "comparing schedules with definitions",
+                failures=(ConnectorError, PositionNotRead),
+                retry_s=RETRY_S,
+            )
             try:
                 async with asyncio.timeout(CHECK_EVERY_S):
                     await self._wakeup.wait()

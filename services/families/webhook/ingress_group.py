@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.kafka.group_reader import KafkaGroupReader
+from loomlog.connectors.retries import until_answered
 from loomlog.services.families.webhook.ingress_reader import IngressReader
 
 log = logging.getLogger(__name__)
 
-START_RETRY_S = 1.0
 LAG_EVERY_S = 5.0
 """Time between two measurements of the group's lag: one small request to each broker."""
 
@@ -28,13 +28,7 @@ class IngressGroup:
 
     async def run(self) -> None:
         """Join the group, whenever the broker answers, and read until cancelled."""
-        while True:
-            try:
-                await self.group.start()
-                break
-            except Transient as error:
-                log.warning("%s waits: %s", self.topic, error)
-                await asyncio.sleep(START_RETRY_S)
+        await until_answered(self.group.start, self.topic)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._measure_lag(), name="lag of deliveries")

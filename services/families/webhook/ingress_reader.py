@@ -17,10 +17,12 @@ Before: connectors/kafka/group_reader.py. After: services/stream/entities/client
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from loomlog.connectors.errors import ConnectorError, Permanent, Transient
 from loomlog.connectors.protocols import LogRecord
+from loomlog.connectors.retries import until_answered
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.generated.values import CommandEnvelope
@@ -123,25 +125,18 @@ class IngressReader:
     async def run(self) -> None:
         """Read, ask, commit, until cancelled. What is read next waits for no answers to what was read before."""
         places = asyncio.Semaphore(BATCHES_MAX)
+        poll = partial(self._group.poll, timeout_s=POLL_S, max_records=POLL_RECORDS_MAX)
         before: asyncio.Task[None] | None = None
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._commit())
             while True:
                 await places.acquire()
-                polled = await self._poll()
+                polled = await until_answered(poll, "loom.ingress")
                 if polled:
                     before = tasks.create_task(self._carry_out(polled, before))
                     before.add_done_callback(lambda _: places.release())
                 else:
                     places.release()
-
-    async def _poll(self) -> Mapping[int, Sequence[LogRecord]]:
-        try:
-            return await self._group.poll(timeout_s=POLL_S, max_records=POLL_RECORDS_MAX)
-        except Transient as error:
-            log.warning("loom.ingress waits: %s", error)
-            await asyncio.sleep(RETRY_S)
-            return {}
 
     async def _carry_out(self, polled: Mapping[int, Sequence[LogRecord]], before: "asyncio.Task[None] | None") -> None:
         """Let be committed what was read once all of it is answered, and what was read before it."""

@@ -9,15 +9,16 @@ Before: services/stream/effect_calls.py, for a partition this process does not h
 current owner.
 """
 
-import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from loomlog.connectors.errors import UnknownOutcome
 from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.process.logs import about
 from loomlog.connectors.protocols import LogAppender, ProducerRecord
+from loomlog.connectors.retries import until_answered
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.run_commands import HandOverModelReply, HandOverToolResult
 from loomlog.schemas.generated.values import CommandEnvelope
@@ -67,16 +68,10 @@ class ResultForwarder:
             return
         key = partition_key(run_id).encode()
         record = ProducerRecord(key=key, value=self._codec.encode(command))
-        while True:
-            try:
-                await self._appender.append(self._topic, partition_of(key, self._partitions), [record])
-            except UnknownOutcome as error:
-                log.warning("%s: a late result is handed over again: %s", run_id, error, extra=about(run_id, tenant))
-                await asyncio.sleep(RETRY_S)
-            else:
-                self.forwarded += 1
-                log.info("%s: the late result of %s was handed over", run_id, order.key, extra=about(run_id, tenant))
-                return
+        append = partial(self._appender.append, self._topic, partition_of(key, self._partitions), [record])
+        await until_answered(append, f"{run_id}: a late result", failures=(UnknownOutcome,), retry_s=RETRY_S)
+        self.forwarded += 1
+        log.info("%s: the late result of %s was handed over", run_id, order.key, extra=about(run_id, tenant))
 
 
 def encode_result(envelope: CommandEnvelope, run_id: str, order: Any) -> HandOverModelReply | HandOverToolResult | None:

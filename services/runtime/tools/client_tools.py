@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from loomlog.connectors.errors import Transient
 from loomlog.connectors.protocols import LogAppender, LogRecord, LogTail, Tool
+from loomlog.connectors.retries import until_answered
 from loomlog.connectors.tools.client_tool import ClientSideTool, RemoteCaller
 from loomlog.connectors.tools.remote_calls import ExpiryWatch, RemoteCallClient
 from loomlog.schemas.codec import Codec
@@ -29,8 +29,6 @@ from loomlog.services.stream.global_tables.global_table import GlobalTable, Glob
 
 log = logging.getLogger("loomlog.runtime")
 
-RETRY_S = 1.0
-"""Seconds before opening the results is tried again, after the broker did not answer."""
 SCHEMA_CACHE_MAX = 1_000
 """Schemas that are kept as objects; at each turn a model is shown all of its run."""
 
@@ -80,15 +78,13 @@ class LazyRemoteCalls:
         return self._calls
 
     async def _open_with_retry(self, stack: AsyncExitStack) -> OpenedCalls:
-        while True:
-            try:
-                async with AsyncExitStack() as trying:
-                    calls = await self._opener(trying)
-                    await stack.enter_async_context(trying.pop_all())
-                    return calls
-            except Transient as error:
-                log.warning("results of clients' tools cannot be read yet: %s", error)
-                await asyncio.sleep(RETRY_S)
+        async def open_calls() -> OpenedCalls:
+            async with AsyncExitStack() as trying:
+                calls = await self._opener(trying)
+                await stack.enter_async_context(trying.pop_all())
+                return calls
+
+        return await until_answered(open_calls, "reading results of clients' tools")
 
 
 class ClientTools:

@@ -108,7 +108,7 @@ async def open_subject_keys(
 
 
 class SubjectKeys:
-    """See the module. `random` returns unpredictable bytes."""
+    """See the module."""
 
     def __init__(
         self,
@@ -119,7 +119,6 @@ class SubjectKeys:
         *,
         topic: str,
         clock_ms: Callable[[], int],
-        random: RandomBytes = os.urandom,
     ) -> None:
         self.topic = topic
         self.global_table = GlobalTable(
@@ -134,7 +133,6 @@ class SubjectKeys:
         self._ranges = ranges
         self._wrapping = wrapping
         self._clock_ms = clock_ms
-        self._random = random
         self._open: OrderedDict[str, DataKey] = OrderedDict()
         self._making = asyncio.Lock()
         self.on_erased: list[Callable[[str, str], None]] = []
@@ -191,9 +189,7 @@ class SubjectKeys:
     def cached(self, tenant: str, subject: str) -> ContentCipher | None:
         """As `cipher_for`, without waiting; None if there is no key yet, or none this process can unwrap."""
         made = self.table.current_key(tenant, subject)
-        return (
-            ContentCipher(self._data_key(made), self._random) if made is not None and self._is_own_key(made) else None
-        )
+        return ContentCipher(self._data_key(made), os.urandom) if made is not None and self._is_own_key(made) else None
 
     async def cipher_for(self, tenant: str, subject: str) -> ContentCipher:
         """Return the cipher of that subject; its key is created if it has none.
@@ -257,7 +253,7 @@ class SubjectKeys:
         return self.table.is_erased(key_id, tenant) if key is None else (key.tenant, key.subject) == (tenant, subject)
 
     async def _make_key(self, tenant: str, subject: str) -> None:
-        key = generate_data_key(tenant, subject, self._random)
+        key = generate_data_key(tenant, subject, os.urandom)
         try:
             await self._appender.append(self.topic, PARTITION, [self._record_of(key, self._clock_ms())])
         except UnknownOutcome as error:
@@ -269,7 +265,7 @@ class SubjectKeys:
             tenant=key.tenant,
             subject=key.subject,
             key_id=key.key_id,
-            wrapped=self._wrapping.wrap(key, self._random),
+            wrapped=self._wrapping.wrap(key, os.urandom),
             wrapped_by=self._wrapping.current,
             at_ms=at_ms,
         )

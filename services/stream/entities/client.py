@@ -15,11 +15,13 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 from loomlog.connectors.errors import ConnectorError, Transient, UnknownOutcome
 from loomlog.connectors.kafka.partitioner import partition_of
 from loomlog.connectors.protocols import LogAppender, LogRanges, ProducerRecord
+from loomlog.connectors.retries import until_answered
 from loomlog.schemas.codec import Codec
 from loomlog.schemas.ids import command_identity
 from loomlog.services.core.entity import Entity
@@ -73,10 +75,9 @@ class EntityClient:
         commands_topic: str,
         replicas: Replicas,
         rows: ColdRows | None = None,
-        ask_owner: AskOwner = lambda partition, asked: False,
     ) -> None:
         """`rows` has the index of handled commands; without, a lost answer cannot be given again."""
-        self.ask_owner = ask_owner
+        self.ask_owner: AskOwner = lambda partition, asked: False
         self.local_entity: LocalEntity = _not_owned
         self.beside: Sequence[EntityClient] = ()
         """Clients of the further topic sets of the process, which get the commands of their families."""
@@ -243,10 +244,9 @@ class EntityClient:
 
     async def _append(self, partition: int, records: list[ProducerRecord]) -> None:
         for batch in batch_records(records):
-            while True:
-                try:
-                    await self._appender.append(self._topic, partition, batch)
-                    break
-                except UnknownOutcome as error:
-                    log.warning("%d commands for %s/%d are sent again: %s", len(batch), self._topic, partition, error)
-                    await asyncio.sleep(RETRY_S)
+            await until_answered(
+                partial(self._appender.append, self._topic, partition, batch),
+                f"a command for {self._topic}/{partition}",
+                failures=(UnknownOutcome,),
+                retry_s=RETRY_S,
+            )

@@ -13,15 +13,15 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any
 
 from loomlog.connectors.errors import ConnectorError
+from loomlog.connectors.retries import until_answered
 from loomlog.services.stream.entities.families import Deliver
 
 log = logging.getLogger(__name__)
 
-RETRY_S = 1.0
-"""Seconds before a delivery is tried again that found no owner and no broker."""
 
 POLL_S = 0.05
 
@@ -78,13 +78,8 @@ class Outbox:
         task.add_done_callback(tasks.discard)
 
     async def _deliver(self, partition: int, delivery: Deliver, tenant: str) -> None:
-        while True:
-            try:
-                await self._send(delivery, tenant)
-                break
-            except ConnectorError as error:
-                log.warning("the command %s waits: %s", delivery.id, error)
-                await asyncio.sleep(RETRY_S)
+        send = partial(self._send, delivery, tenant)
+        await until_answered(send, f"the command {delivery.id}", failures=(ConnectorError,))
         self.sent += 1
         self._pending.get(partition, {}).pop(delivery.id, None)
 

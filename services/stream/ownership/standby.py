@@ -25,6 +25,7 @@ from typing import Protocol
 
 from loomlog.connectors.errors import Transient
 from loomlog.connectors.protocols import LogRanges, LogRecord, LogTail, MemberAssignment
+from loomlog.connectors.retries import until_answered
 from loomlog.services.stream.context import HostContext
 from loomlog.services.stream.partition.recovered_state import PartitionFold
 from loomlog.services.stream.snapshots.snapshots import FoldStart
@@ -38,7 +39,6 @@ IDLE_WAIT_S = 0.1
 """Rest between polls that returned less than they may: ten fetches a second for all partitions together. A takeover
 reads the rest itself.
 """
-BROKER_PAUSE_S = 1.0
 ENDED_KEPT = 5_000
 """Ended aggregates a standby remembers; each costs a takeover some microseconds, and a repeated command of an older one
 is looked up in the index.
@@ -155,23 +155,12 @@ class Standby:
 
     async def run(self) -> None:
         """Run until cancelled."""
-        is_away = False
         async with asyncio.TaskGroup() as group:
             self._group = group
             self._watch_owner()
+            waits = f"the standby of {self._context.family.name}"
             while True:
-                try:
-                    await self._start_due_folds()
-                    polled = (
-                        await self._tail.poll(timeout_s=POLL_S, max_records=POLL_RECORDS_MAX) if self._folds else {}
-                    )
-                except Transient as error:
-                    if not is_away:
-                        log.warning("the standby of %s waits for the broker: %s", self._context.family.name, error)
-                    is_away = True
-                    await asyncio.sleep(BROKER_PAUSE_S)
-                    continue
-                is_away = False
+                polled = await until_answered(self._poll, waits)
                 for number, records in polled.items():
                     self._feed(number, records)
                 await self._load_woken()
@@ -183,6 +172,10 @@ class Standby:
                 else:
                     is_behind = sum(map(len, polled.values())) >= POLL_RECORDS_MAX
                     await asyncio.sleep(0 if is_behind else IDLE_WAIT_S)
+
+    async def _poll(self) -> Mapping[int, Sequence[LogRecord]]:
+        await self._start_due_folds()
+        return await self._tail.poll(timeout_s=POLL_S, max_records=POLL_RECORDS_MAX) if self._folds else {}
 
     # --- folding -----------------------------------------------------------------------------------------------------
 

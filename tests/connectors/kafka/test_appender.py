@@ -27,7 +27,7 @@ async def over(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     monkeypatch.setattr(module, "RETRY_BACKOFF_MS", 1)
     appender = KafkaAppender(OPTIONS)
     await appender.start()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         yield appender
     monkeypatch.setattr(module, "METADATA_WAIT_S", 0.01)
     await appender.close()

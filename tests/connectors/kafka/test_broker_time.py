@@ -143,12 +143,12 @@ async def test_a_process_that_may_not_own_leaves_the_group_and_comes_back(
         assert (b.assigned, set(a.members)) == (frozenset(), {"a"})
         may_own |= {"a": False, "b": True}
         a.changed.clear()
-        await until(lambda: b.assigned == {0, 1}, within_s=10)
+        await until(lambda: b.assigned == {0, 1})
         assert (a.assigned, a.members, a.changed.is_set()) == (frozenset(), {}, True)
         may_own["a"] = True
-        await until(lambda: len(a.assigned) == len(b.assigned) == 1, within_s=10)
+        await until(lambda: len(a.assigned) == len(b.assigned) == 1)
         may_own["b"] = False
-        await until(lambda: a.assigned == {0, 1} and not b.assigned, within_s=10)
+        await until(lambda: a.assigned == {0, 1} and not b.assigned)
     finally:
         for task in stays:
             task.cancel()

@@ -17,7 +17,7 @@ from loomlog.redpanda.apply import apply
 from loomlog.redpanda.topics import load_topics
 from tests.waiting import until
 
-SESSION_MS = 20_000
+SESSION_MS = 60_000
 
 
 def group_of(*names: str) -> dict[str, MemberAssignment]:

@@ -53,7 +53,7 @@ async def read(tail: KafkaTail, count: int, **more: Any) -> dict[int, list[bytes
     """At least that many values, by partition."""
     found: dict[int, list[bytes | None]] = {}
     while sum(map(len, found.values())) < count:
-        for partition, records in (await tail.poll(timeout_s=5, **more)).items():
+        for partition, records in (await tail.poll(timeout_s=30, **more)).items():
             found.setdefault(partition, []).extend(record.value for record in records)
     return found
 
@@ -64,7 +64,7 @@ async def test_what_is_appended_comes_out_as_it_went_in(kafka: str, topic_prefix
         assert await made.write(1, b"a" * 1_000, b"b") == 0
         assert await made.write(1, b"c") == 2
         tail = await made.tail({1: 1})
-        records: Sequence[LogRecord] = (await tail.poll(timeout_s=5))[1]
+        records: Sequence[LogRecord] = (await tail.poll(timeout_s=30))[1]
         assert [(r.topic, r.partition, r.offset, r.key, r.value) for r in records] == [
             (topic_prefix, 1, 1, b"k", b"b"),
             (topic_prefix, 1, 2, b"k", b"c"),
@@ -92,7 +92,7 @@ async def test_a_tail_gives_no_more_than_it_was_asked_for_and_the_rest_next_time
     async with log(kafka, topic_prefix) as made:
         await made.write(0, *(b"%d" % n for n in range(10)))
         tail = await made.tail({0: 0})
-        parts = [(await tail.poll(timeout_s=5, max_records=4))[0] for _ in range(3)]
+        parts = [(await tail.poll(timeout_s=30, max_records=4))[0] for _ in range(3)]
         assert [[record.offset for record in part] for part in parts] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
 
 
@@ -103,7 +103,7 @@ async def test_a_long_past_is_read_in_order_over_many_fetches(kafka: str, topic_
         tail = await made.tail({0: 0})
         offsets: list[int] = []
         while len(offsets) < 48:
-            for records in (await tail.poll(timeout_s=5)).values():
+            for records in (await tail.poll(timeout_s=30)).values():
                 offsets += [record.offset for record in records]
         assert offsets == list(range(48))
 
@@ -112,7 +112,7 @@ async def test_a_seek_drops_what_was_at_hand(kafka: str, topic_prefix: str) -> N
     async with log(kafka, topic_prefix) as made:
         await made.write(0, b"a", b"b", b"c")
         tail = await made.tail({0: 0})
-        assert [r.value for r in (await tail.poll(timeout_s=5, max_records=1))[0]] == [b"a"]
+        assert [r.value for r in (await tail.poll(timeout_s=30, max_records=1))[0]] == [b"a"]
         tail.seek(0, 2)
         assert await read(tail, 1) == {0: [b"c"]}
         tail.seek(0, 0)
@@ -124,7 +124,7 @@ async def test_a_paused_partition_gives_nothing_and_goes_on_where_it_was(kafka: 
         await made.write(0, b"a", b"b")
         await made.write(1, b"c")
         tail = await made.tail({0: 0, 1: 0})
-        first = await tail.poll(timeout_s=5, max_records=1)
+        first = await tail.poll(timeout_s=30, max_records=1)
         begun = next(iter(first))
         tail.pause([begun])
         rest = {0: [b"a", b"b"], 1: [b"c"]}
@@ -145,7 +145,7 @@ async def test_a_seek_and_a_resume_do_not_wait_for_the_fetch_in_flight(kafka: st
         tail.pause([1])
         waiting = asyncio.create_task(read(tail, 2))
         await until(lambda: tail._fetches)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             tail.seek(0, 0)
             tail.resume([1])
             assert await waiting == {0: [b"a"], 1: [b"b"]}
@@ -175,7 +175,7 @@ async def test_the_ends_are_answered_while_a_fetch_waits(kafka: str, topic_prefi
         waiting = asyncio.create_task(tail.poll(timeout_s=9))
         while not tail._fetches:
             await asyncio.sleep(0)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             assert await tail.end_offsets() == {0: 0, 1: 0}
         assert not waiting.done()
         waiting.cancel()

@@ -32,7 +32,7 @@ class Here:
         self.session = session
         self.held = held
 
-    async def call(self, answers=(), ask_ms=ASK_MS, timeout_s=5.0):
+    async def call(self, answers=(), ask_ms=ASK_MS, timeout_s=30.0):
         return await self.session.call_tool("echo", {"text": "hi"}, timeout_s=timeout_s, answers=answers, ask_ms=ask_ms)
 
     async def answer(self, question, text='{"colour": "red"}', status="resolved"):
@@ -181,7 +181,7 @@ async def test_a_server_may_ask_again_and_a_question_of_two_calls_at_once_is_can
 
 async def test_a_server_that_asks_for_what_no_person_can_give_is_answered_at_once():
     async with over_stdio() as here:
-        result = await here.session.call_tool("echo", {"text": "nested"}, timeout_s=5, ask_ms=ASK_MS)
+        result = await here.session.call_tool("echo", {"text": "nested"}, timeout_s=30, ask_ms=ASK_MS)
         assert json.loads(result.text) == {"action": "cancel"}
 
 
@@ -210,7 +210,7 @@ async def test_a_call_that_never_answers_ends_with_its_time():
 
 async def test_a_cancelled_caller_ends_its_call():
     async with over_stdio() as here:
-        task = asyncio.create_task(here.session.call_tool("echo", {"text": "silent"}, timeout_s=5, ask_ms=ASK_MS))
+        task = asyncio.create_task(here.session.call_tool("echo", {"text": "silent"}, timeout_s=30, ask_ms=ASK_MS))
         while here.session.in_flight == 0:
             await asyncio.sleep(0)
         task.cancel()
@@ -358,7 +358,7 @@ async def test_over_http_a_question_belongs_to_the_call_whose_stream_it_came_in(
     async with PeerServer() as peer:
         peer.answers["tools/call"] = ask_and_wait
         async with over_http(peer) as here:
-            calls = [here.session.call_tool("echo", {"text": text}, timeout_s=5, ask_ms=ASK_MS) for text in "ab"]
+            calls = [here.session.call_tool("echo", {"text": text}, timeout_s=30, ask_ms=ASK_MS) for text in "ab"]
             asked = [result.asking.question for result in await asyncio.gather(*calls)]
     assert asked == ["The MCP server crm asks: a", "The MCP server crm asks: b"]
 

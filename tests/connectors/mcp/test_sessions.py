@@ -51,7 +51,7 @@ async def stdio_session(behaviour: str, changed=None, environment=None):
 async def call(peer: PeerServer, answer, **arguments):
     peer.answers["tools/call"] = answer
     async with http_session(peer) as session:
-        return await session.call_tool("echo", {"text": "hi", **arguments}, timeout_s=5)
+        return await session.call_tool("echo", {"text": "hi", **arguments}, timeout_s=30)
 
 
 # --- well behaved ----------------------------------------------------------------------------------------------------
@@ -254,7 +254,7 @@ async def test_an_answer_whose_stream_stays_open_is_taken(monkeypatch):
 async def test_a_private_address_that_nobody_named_is_not_dialled():
     connection = HttpConnection(HttpNetwork(), "http://127.0.0.1:9/", {}, IncomingMessages(list), concurrency=1)
     with pytest.raises(NotSent, match="no public address"):
-        await connection.request("initialize", {}, timeout_s=5)
+        await connection.request("initialize", {}, timeout_s=30)
 
 
 @pytest.mark.parametrize("url", ["ftp://a.example", "http://u:p@a.example", "nothing"])
@@ -334,7 +334,7 @@ async def test_a_process_that_changes_its_tools_says_so():
 async def test_a_process_that_does_not_speak_the_protocol_is_ended(behaviour, message):
     async with stdio_session(behaviour) as session:
         with pytest.raises(Transient, match=message):
-            await session.call_tool("echo", {}, timeout_s=10)
+            await session.call_tool("echo", {}, timeout_s=30)
         assert session.is_closed
 
 
@@ -364,7 +364,7 @@ async def test_a_process_that_dies_says_why():
 async def test_a_program_that_is_not_there_says_so():
     connection = await StdioConnection.open("/no/such/program", [], {}, IncomingMessages(list))
     with pytest.raises(Transient, match="has ended"):
-        await connection.request("initialize", {}, timeout_s=10)
+        await connection.request("initialize", {}, timeout_s=30)
     await connection.close()
 
 

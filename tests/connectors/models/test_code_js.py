@@ -385,13 +385,12 @@ async def test_the_event_loop_goes_on_while_scripts_spin(code_model: CodeModel) 
         asyncio.create_task(failure(code_model, script_request(body("for (;;);"), time_left_ms=1_000)))
         for _ in range(4)
     ]
-    worst, last = 0.0, asyncio.get_running_loop().time()
+    turns = 0
     while not all(task.done() for task in spinning):
         await asyncio.sleep(0.005)
-        now = asyncio.get_running_loop().time()
-        worst, last = max(worst, now - last), now
+        turns += 1
     assert {task.result().kind for task in spinning} == {"code_agent_timeout"}
-    assert worst < 0.5
+    assert turns > 10 * len(spinning), "the loop waited for scripts"
 
 
 async def test_a_call_that_is_cancelled_leaves_no_script_behind(code_model: CodeModel) -> None:

@@ -43,7 +43,7 @@ class Server:
             writer.close()
 
     async def until_waiting(self, count: int) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while self.waiting < count:
                 await asyncio.sleep(0)
 
@@ -55,7 +55,7 @@ async def talking() -> AsyncIterator[tuple[httpx.AsyncClient, Server]]:
     server.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
     verify = httpx.create_ssl_context(trust_env=False)
     client = httpx.AsyncClient(
-        transport=PooledTransport(verify=verify, keepalive_s=30.0), trust_env=False, timeout=10.0
+        transport=PooledTransport(verify=verify, keepalive_s=30.0), trust_env=False, timeout=30.0
     )
     try:
         async with client:
@@ -135,7 +135,7 @@ async def test_who_is_cancelled_while_an_answer_is_closed_costs_nobody_a_connect
                 await asyncio.sleep(0)
             cancelled.cancel()
             await asyncio.wait([cancelled])
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 assert (await client.get(server.url)).content == b"ok", f"after {steps} turns of the loop"
             assert in_use(client) == 0
 
@@ -146,6 +146,6 @@ async def test_what_was_given_up_is_closed() -> None:
         await server.until_waiting(1)
         given_up.cancel()
         await asyncio.wait([given_up])
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             server.may.set()
             await server.left.wait()

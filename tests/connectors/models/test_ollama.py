@@ -36,7 +36,7 @@ async def talking(
     async with FaultServer(fault_server.routed(turn, **(others or {"ps": LOADED}))) as server:
         model = OllamaModel(provider="ollama-local", base_url=server.url, **how)
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 yield model, server
         finally:
             await model.close()

@@ -9,7 +9,7 @@ import pytest
 from loomlog.connectors.process import liveness_sockets
 from loomlog.connectors.process.liveness_sockets import LivenessServer, request_handover, wait_for_disconnect
 
-WAIT_S = 10.0
+WAIT_S = 30.0
 
 
 @pytest.fixture(autouse=True)

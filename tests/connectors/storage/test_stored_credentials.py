@@ -127,7 +127,7 @@ async def check_held_by_another_process(
         assert await store_works(rows)
         assert not entering.done()
         assert all(row.version for row in await other.after(None)), "a rewrap would delete the lock as left over"
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await entering
 
 

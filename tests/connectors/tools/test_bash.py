@@ -54,7 +54,7 @@ def tool(grace_s: float = 0.2, **options: Any) -> BashTool:
 async def called(
     folder: Path, command: str, *, bash: BashTool | None = None, mode: str = "rw", **more: Any
 ) -> ToolResult:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         volumes = (binding(folder, mode=mode),)
         return await (bash or tool()).call({"command": command, **more}, context(volumes=volumes))
 

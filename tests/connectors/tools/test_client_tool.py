@@ -29,7 +29,7 @@ from tests.waiting import until
 CODEC = local_codec()
 KEY = "r_one:1.0"
 NOW = 1_700_000_000_000
-WAIT_S = 5.0
+WAIT_S = 30.0
 
 
 class Scene:

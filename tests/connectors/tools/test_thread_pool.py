@@ -33,7 +33,7 @@ async def test_cancelled_work_is_told_to_stop() -> None:
 async def test_cancelled_work_that_has_not_begun_never_begins() -> None:
     threads = ThreadPool(workers=1)
     release, ran = threading.Event(), threading.Event()
-    busy = asyncio.create_task(threads.run(lambda stop: release.wait(5)))
+    busy = asyncio.create_task(threads.run(lambda stop: release.wait(30)))
     waiting = asyncio.create_task(threads.run(lambda stop: ran.set()))
     await asyncio.sleep(0)
     waiting.cancel()

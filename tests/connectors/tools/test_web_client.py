@@ -34,7 +34,7 @@ def request(
 async def exchanged(asked: WebRequest, *allowed: str, names: Names | None = None, **options: object) -> WebResponse:
     names = names or Names()
     web = WebClient(resolve=names.resolve, network=names, **options)  # type: ignore[arg-type] # passed on
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         return await web.send(asked, allowed or ALLOWED)
 
 
@@ -224,7 +224,7 @@ async def test_an_endless_packed_body_that_unpacks_to_nothing_is_bounded_on_the_
 async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n12345")
     await writer.drain()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await reader.read()
 
 
@@ -278,7 +278,7 @@ async def test_a_cancelled_exchange_closes_its_connection() -> None:
         await hang(reader, writer)
         closed.set()
 
-    async with running() as server, asyncio.timeout(5):
+    async with running() as server, asyncio.timeout(30):
         server.answers["/"] = until_closed
         call = asyncio.create_task(exchanged(request(server)))
         await answered.wait()

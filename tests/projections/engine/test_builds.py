@@ -97,7 +97,7 @@ async def test_one_connection_at_a_time_projects_and_one_rebuilds(builds, connec
         assert await theirs.reserve_projecting("another topic")
         assert await theirs.reserve_rebuild()
         assert not await builds.reserve_rebuild()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not await builds.reserve_rebuild():
             await asyncio.sleep(0.01)
 

@@ -37,13 +37,13 @@ async def watch(connecting, prefix, builds):
 
 async def test_a_position_that_was_passed_is_reached_at_once(projection, watch):
     await projection.apply({0: RECORDS[:10]})
-    assert await watch.wait(at(9), timeout_s=5) == WaitResult(is_reached=True, lag=0)
+    assert await watch.wait(at(9), timeout_s=30) == WaitResult(is_reached=True, lag=0)
 
 
 async def test_a_reader_wakes_when_the_projection_passes_its_position(projection, watch):
-    waiting = asyncio.create_task(watch.wait(at(12), timeout_s=5))
+    waiting = asyncio.create_task(watch.wait(at(12), timeout_s=30))
     await projection.apply({0: RECORDS[:12]})
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while watch._next.get((TOPIC, 0)) != 12:
             await asyncio.sleep(0)
     assert not waiting.done()
@@ -53,7 +53,7 @@ async def test_a_reader_wakes_when_the_projection_passes_its_position(projection
 
 async def test_the_wait_is_bounded_and_returns_the_lag(projection, watch):
     await projection.apply({0: RECORDS[:10]})
-    assert await watch.wait(at(9), timeout_s=5) == WaitResult(is_reached=True, lag=0)
+    assert await watch.wait(at(9), timeout_s=30) == WaitResult(is_reached=True, lag=0)
     assert await watch.wait(at(14), timeout_s=0.05) == WaitResult(is_reached=False, lag=5)
     assert await watch.wait(at(3, partition=7), timeout_s=0) == WaitResult(is_reached=False, lag=4)
     assert watch._waiters == {}
@@ -61,11 +61,11 @@ async def test_the_wait_is_bounded_and_returns_the_lag(projection, watch):
 
 async def test_notifications_alone_are_enough(projection, watch, monkeypatch):
     await projection.apply({0: RECORDS[:1]})
-    assert (await watch.wait(at(0), timeout_s=5)).is_reached
+    assert (await watch.wait(at(0), timeout_s=30)).is_reached
     monkeypatch.setattr(positions, "LOOK_WAITING_S", 60.0)
     monkeypatch.setattr(positions, "LOOK_IDLE_S", 60.0)
-    await asyncio.wait({asyncio.create_task(watch.wait(at(0), timeout_s=5))})
-    waiting = asyncio.create_task(watch.wait(at(5), timeout_s=5))
+    await asyncio.wait({asyncio.create_task(watch.wait(at(0), timeout_s=30))})
+    waiting = asyncio.create_task(watch.wait(at(5), timeout_s=30))
     await projection.apply({0: RECORDS[1:6]})
     assert (await waiting).is_reached
 
@@ -76,7 +76,7 @@ async def test_without_any_notification_the_cursors_are_read(projection, watch, 
         return b"SELECT 1", ()
 
     monkeypatch.setattr(RunProjection, "_notice", silence)
-    waiting = asyncio.create_task(watch.wait(at(5), timeout_s=5))
+    waiting = asyncio.create_task(watch.wait(at(5), timeout_s=30))
     await projection.apply({0: RECORDS[:6]})
     assert (await waiting).is_reached
 
@@ -93,8 +93,8 @@ async def test_after_a_lost_connection_waiters_keep_waiting(projection, connecti
     task = asyncio.create_task(watch.run())
     try:
         await projection.apply({0: RECORDS[:1]})
-        assert (await watch.wait(at(0), timeout_s=5)).is_reached
-        waiting = asyncio.create_task(watch.wait(at(5), timeout_s=5))
+        assert (await watch.wait(at(0), timeout_s=30)).is_reached
+        waiting = asyncio.create_task(watch.wait(at(5), timeout_s=30))
         async with await connecting() as other:
             await other.execute("SELECT pg_terminate_backend(%s)", (connections[0].info.backend_pid,))
         await projection.apply({0: RECORDS[1:6]})
@@ -107,14 +107,14 @@ async def test_after_a_lost_connection_waiters_keep_waiting(projection, connecti
 
 async def test_after_a_switch_of_builds_the_positions_are_those_of_the_live_one(connection, projection, watch, builds):
     await projection.apply({0: RECORDS[:10]})
-    assert (await watch.wait(at(9), timeout_s=5)).is_reached
+    assert (await watch.wait(at(9), timeout_s=30)).is_reached
     other = await builds.make()
     async with connection.transaction():
         await builds.switch(other)
     second = RunProjection(connection, other, TOPIC, owner="tests")
     await second.claim([0])
     await second.apply({0: RECORDS[:20]})
-    assert (await watch.wait(at(19), timeout_s=5)).is_reached
+    assert (await watch.wait(at(19), timeout_s=30)).is_reached
     # The old build no longer counts.
     await projection.apply({0: RECORDS[10:]})
     assert not (await watch.wait(at(len(RECORDS) - 1), timeout_s=0.3)).is_reached
@@ -131,7 +131,7 @@ async def test_tables_that_do_not_exist_yet_are_waited_for(connection, connectin
         projection = RunProjection(connection, builds.build(1), TOPIC, owner="tests")
         await projection.claim([0])
         await projection.apply({0: RECORDS[:1]})
-        assert (await watch.wait(at(0), timeout_s=5)).is_reached
+        assert (await watch.wait(at(0), timeout_s=30)).is_reached
     finally:
         task.cancel()
         await asyncio.wait({task})
@@ -145,7 +145,7 @@ async def test_one_watch_waits_for_runs_and_for_entities(
     task = asyncio.create_task(watch.run())
     try:
         await projection.apply({0: RECORDS[:3]})
-        assert (await watch.wait(at(2), timeout_s=5)).is_reached
+        assert (await watch.wait(at(2), timeout_s=30)).is_reached
         builds = Builds(connection, entity_prefix, ENTITY_TABLES)
         await builds.prepare()
         entities = EntityProjection(connection, builds.build(1), counters.TOPIC, owner="tests", folds=counters.FOLDS)
@@ -154,11 +154,11 @@ async def test_one_watch_waits_for_runs_and_for_entities(
         partition.claim()
         partition.raise_("a", 1)
         position = Position(topic=counters.TOPIC, partition=0, offset=1)
-        waiting = asyncio.create_task(watch.wait(position, timeout_s=5))
+        waiting = asyncio.create_task(watch.wait(position, timeout_s=30))
         await entities.apply(counters.records_of(partition))
         assert await waiting == WaitResult(is_reached=True, lag=0)
         await projection.apply({0: RECORDS[3:6]})
-        assert (await watch.wait(at(5), timeout_s=5)).is_reached
+        assert (await watch.wait(at(5), timeout_s=30)).is_reached
     finally:
         task.cancel()
         await asyncio.wait({task})
@@ -172,11 +172,11 @@ async def test_commits_of_entities_notify(connecting, entity_prefix, entity_buil
         partition.claim()
         projection = await project_entities(partition)
         position = Position(topic=counters.TOPIC, partition=0, offset=0)
-        assert (await watch.wait(position, timeout_s=5)).is_reached
+        assert (await watch.wait(position, timeout_s=30)).is_reached
         for name in ("LOOK_WAITING_S", "LOOK_IDLE_S"):
             monkeypatch.setattr(positions, name, 60)
         partition.raise_("a", 1)
-        waiting = asyncio.create_task(watch.wait(replace(position, offset=1), timeout_s=10))
+        waiting = asyncio.create_task(watch.wait(replace(position, offset=1), timeout_s=30))
         await projection.apply(counters.records_of(partition))
         assert (await waiting).is_reached
     finally:
@@ -194,9 +194,9 @@ async def test_a_permanent_error_ends_the_watch(prefix):
 
 async def test_too_many_waiters_are_not_queued(projection, watch, monkeypatch):
     monkeypatch.setattr(positions, "WAITERS_MAX", 1)
-    first = asyncio.create_task(watch.wait(at(50), timeout_s=5))
+    first = asyncio.create_task(watch.wait(at(50), timeout_s=30))
     await asyncio.sleep(0)
-    assert await watch.wait(at(50), timeout_s=5) == WaitResult(is_reached=False, lag=51)
+    assert await watch.wait(at(50), timeout_s=30) == WaitResult(is_reached=False, lag=51)
     first.cancel()
     await asyncio.wait({first})
 

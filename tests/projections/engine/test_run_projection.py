@@ -196,7 +196,7 @@ async def test_a_claim_waits_for_the_transaction_of_its_predecessor(connection, 
             claim = asyncio.create_task(quick.claim([0]))
             await until_held_up(connection, other)
             assert not claim.done()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await applying
             assert await claim == {0: 50}
 

@@ -17,10 +17,11 @@ from starlette.responses import JSONResponse, Response
 from loomlog.connectors.configuration.principals import Principal, TokenTable
 from loomlog.services.api.app import build_app
 from loomlog.services.api.examples import BODY_EXAMPLES
-from loomlog.services.api.route import Route, Tag
+from loomlog.services.api.route import Route
 from loomlog.services.api.routes import ROUTES
 from loomlog.services.application.authentication import Authenticator
 from loomlog.services.core.access.scopes import INCLUDES, SCOPES
+from loomlog.services.core.operations import Tag
 from tests.services.api.serving import served, service_of
 from tests.services.application.world import ACME, ADMIN_CALLER, GLOBEX, IVY, READER
 

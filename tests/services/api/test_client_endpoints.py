@@ -26,7 +26,7 @@ from tests.connectors.identity_providers.provider import Provider, providers_of
 from tests.services.api.serving import Served, served, service_of
 from tests.services.application.world import ACME, READER, tokens, until
 
-WAIT_S = 5.0
+WAIT_S = 30.0
 HELLO = '{"type":"hello","tools":[{"name":"click"}]}'
 
 

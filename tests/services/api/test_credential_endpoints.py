@@ -108,7 +108,7 @@ async def test_it_is_shown_who_uses_a_credential_for_what(here: Here) -> None:
         user = CredentialUser(tenant="acme", user="ada", agent="helper", purpose="tool mcp__git__push", run_id=run_id)
         assert (await reader.resolve("$cred:git", user)).value == VALUE
     await uses.close()
-    async with asyncio.timeout(5.0):
+    async with asyncio.timeout(30):
         while "uses" not in (shown := (await here.ask("get", name="git")).json()):
             await asyncio.sleep(0)
     (use,) = shown["uses"]

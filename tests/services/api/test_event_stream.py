@@ -55,7 +55,7 @@ async def written(script: Script, *, with_ids: bool = False) -> tuple[list[bytes
 
     stream = EventStream(cast(RunStream, script), with_ids=with_ids)
     stream.on_close = lambda: closed.append(True)
-    async with asyncio.timeout(5.0):
+    async with asyncio.timeout(30):
         await stream({"type": "http"}, receive, send)  # type: ignore[arg-type]
     assert script.closed
     assert closed == [True], "told once, however it ended"
@@ -105,7 +105,7 @@ async def test_a_client_that_takes_nothing_is_dropped(monkeypatch: pytest.Monkey
         if message["type"] == "http.response.body":
             await asyncio.Event().wait()
 
-    async with asyncio.timeout(5.0):
+    async with asyncio.timeout(30):
         await EventStream(cast(RunStream, script), with_ids=False)({"type": "http"}, receive, send)  # type: ignore[arg-type]
     assert script.closed
 
@@ -135,7 +135,7 @@ async def test_a_stream_that_was_watched_is_gone_without_the_garbage_collector(m
     gc.disable()
     try:
         stream = EventStream(cast(RunStream, Later([DONE])), with_ids=False)
-        async with asyncio.timeout(5.0):
+        async with asyncio.timeout(30):
             await stream({"type": "http"}, receive, send)  # type: ignore[arg-type]
         left = weakref.ref(stream)
         del stream

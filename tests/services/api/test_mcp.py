@@ -126,6 +126,7 @@ async def test_ping_and_notifications(here: Served) -> None:
     [
         (b"{", PARSE_ERROR),
         (b"", PARSE_ERROR),
+        (b'{"jsonrpc": "2.0", "id": 1, "method": "ping", "method": "tools/list"}', PARSE_ERROR),
         (b"[]", INVALID_REQUEST),
         (b"1", INVALID_REQUEST),
         (b'{"jsonrpc": "1.0", "id": 1, "method": "ping"}', INVALID_REQUEST),

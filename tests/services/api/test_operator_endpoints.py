@@ -240,7 +240,7 @@ async def test_the_marks_of_runtimes_show_in_the_matrix_and_the_cascade(here: Se
 async def test_a_probe_is_made_by_a_runtime_and_answers_with_the_matrix(here: Served) -> None:
     probing = asyncio.create_task(here.client().post("/v1/_resolve/probe", json={}))
     board = here.world.layer.provider_table
-    assert await board.wait_for(lambda: bool(board.table.request_ids), timeout_s=5.0)
+    assert await board.wait_for(lambda: bool(board.table.request_ids), timeout_s=30.0)
     for name, provider in here.service.providers.items():
         if provider.is_usable:
             actual = ProviderProbed(

@@ -12,11 +12,12 @@ from starlette.responses import Response
 from loomlog.services.api import request_shares
 from loomlog.services.api.request_shares import RequestShares, Takes
 from loomlog.services.api.responses import json_response
-from loomlog.services.api.route import Route, Tag
+from loomlog.services.api.route import Route
 from loomlog.services.api.routes import ROUTES
 from loomlog.services.api.service import Service
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.rules import ANY_CALLER
+from loomlog.services.core.operations import Tag
 from loomlog.services.core.shares import ShareLimits
 from loomlog.services.stream.shared_slots import SharedSlots
 from tests.services.api.serving import Served, Wire, served
@@ -42,8 +43,7 @@ async def fail(service: Service, caller: Caller, request: Request) -> Response:
 
 def route_of(path: str, handler: object, takes: Takes | None = None) -> Route:
     return Route(
-        method="GET",
-        path=path,
+        route=f"GET {path}",
         access=ANY_CALLER,
         handler=handler,  # type: ignore[arg-type]  # one of the three above
         summary="A test.",

@@ -106,6 +106,14 @@ async def test_what_cannot_be_started_is_refused_before_a_stream_begins(
     assert here.service.shares.open_streams == 0
 
 
+@pytest.mark.parametrize("path", ["/v1/runs", "/v1/sessions/s_1/messages", "/v1/runs/r_1/fork"])
+async def test_a_body_with_a_key_twice_is_refused(here: Served, path: str) -> None:
+    raw = b'{"agent": "soaker", "prompt": "a", "metadata": {"of": 1, "of": 2}}'
+    answer = await here.client().post(path, content=raw, headers={"content-type": "application/json"})
+    assert (answer.status_code, answer.json()["code"]) == (400, "bad_request")
+    assert answer.json()["error"] == "the body has the key 'of' twice in one object"
+
+
 async def test_nulls_are_as_if_they_were_not_there(here: Served) -> None:
     body = {"agent": "soaker", "prompt": "x", "tools": None, "metadata": None, "sampling": None, "session_id": None}
     assert (await here.client().post("/v1/runs", json=body)).status_code == 200

@@ -40,7 +40,7 @@ from tests.services.application.world import tokens
 from tests.services.log_entities import LogEntities
 from tests.services.stream.world import World
 
-WAIT_S = 10.0
+WAIT_S = 30.0
 
 
 class Installation:

@@ -219,7 +219,7 @@ async def test_without_read_models_the_hub_reads_from_the_beginning(places: Endp
 
 
 async def test_what_is_not_there_yet_is_waited_for_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loomlog.services.application.bootstrap.RETRY_S", 0.0)
+    monkeypatch.setattr("loomlog.connectors.retries.RETRY_S", 0.0)
     readiness = Readiness()
     options: list[str] = []
     errors = [Transient("starting", kind="unavailable"), Permanent("wrong password", kind="unauthorised")]

@@ -18,7 +18,7 @@ from tests.services.api.serving import service_of
 from tests.services.application.world import ADMIN_CALLER, World, world
 
 MESSAGE_BYTES_MAX = 200_000
-WAIT_S = 20.0
+WAIT_S = 30.0
 
 
 @dataclass(slots=True)

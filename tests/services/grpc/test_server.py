@@ -81,7 +81,7 @@ async def test_with_a_certificate_only_tls_is_spoken(tmp_path: Path):
         assert (await refusal(here.call("Health", caller=None, timeout_s=1.0))).code() is not grpc.StatusCode.OK
         trusted = grpc.ssl_channel_credentials(certificate.read_bytes())
         async with grpc.aio.secure_channel(f"localhost:{here.address.rpartition(':')[2]}", trusted) as channel:
-            raw = await channel.unary_unary(f"/{SERVICE}/Health")(b"", timeout=10)
+            raw = await channel.unary_unary(f"/{SERVICE}/Health")(b"", timeout=30)
             assert message_class("HealthResponse").FromString(raw).ok
 
 

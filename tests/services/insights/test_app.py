@@ -171,7 +171,7 @@ async def test_a_letter_that_cannot_be_written_ends_the_process_and_nothing_more
     reading = asyncio.create_task(app.read_tallies(stream))
     try:
         with pytest.raises(Transient, match=r"loom\.insights\.runs/0/0 could not be parked in loom\.dead-letter"):
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 await app.watch()
         assert stream.yielded == 1
         assert app.app.progress.offsets_to_commit() == {}

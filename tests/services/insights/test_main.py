@@ -66,7 +66,7 @@ class Topics:
         await consumer.start()
         letters: list[DeadLetter] = []
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(30):
                 while len(letters) < count:
                     for records in (await consumer.getmany(timeout_ms=500)).values():
                         letters += [self.codec.decode(record.value).record for record in records]
@@ -82,7 +82,7 @@ class Process:
         self.child, self.port, self.log = child, port, log
 
     async def report(self) -> dict[str, Any]:
-        async with httpx.AsyncClient(timeout=5, trust_env=False) as client:
+        async with httpx.AsyncClient(timeout=30, trust_env=False) as client:
             return dict((await client.get(f"http://127.0.0.1:{self.port}/insights")).json())
 
     async def until(self, condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:

@@ -22,11 +22,11 @@ async def served(host: str = "127.0.0.1") -> AsyncIterator[httpx.AsyncClient]:
         serving = asyncio.create_task(serve(create_app(lambda: EMPTY_VIEW, host=host), listening))
         address = "http://{}:{}".format(*listening.getsockname())
         try:
-            async with httpx.AsyncClient(base_url=address, timeout=5, trust_env=False) as client:
+            async with httpx.AsyncClient(base_url=address, timeout=30, trust_env=False) as client:
                 yield client
         finally:
             serving.cancel()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 await asyncio.gather(serving, return_exceptions=True)
 
 

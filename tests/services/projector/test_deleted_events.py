@@ -71,7 +71,7 @@ class Stage:
         )
         stop, end = asyncio.Event(), len(self.log.records[CHANNEL_TOPIC, 0])
         task = asyncio.create_task(projector.run(stop))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while projector.metrics["state"] != "projecting" or await self.position() < end:
                 assert not task.done(), task.exception()
                 await asyncio.sleep(0.01)

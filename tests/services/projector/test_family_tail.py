@@ -217,7 +217,7 @@ async def test_an_error_of_the_handler_ends_the_process_and_nothing_is_written(s
     stage.partitions[0].raise_("a", 1)
     stage.publish()
     with pytest.raises(Permanent, match="division by zero"):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await stage.tail(handle=fail).run(stage.stop)
     assert await stage.rows(connection) == []
     assert await stage.cursors(connection) == {0: 0, 1: 0}

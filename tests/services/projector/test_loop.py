@@ -115,7 +115,7 @@ async def run_until(projector: Projector, stage: Stage, condition: Callable[[], 
         await waiting
     finally:
         stage.stop.set()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await task
 
 
@@ -136,7 +136,7 @@ async def test_it_projects_new_records_until_the_stop(stage, builds, connection)
     stage.add_runs("r_3")
     await until(lambda: projector.metrics["events"] == 36)
     stage.stop.set()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         await task
     assert projector.metrics["state"] == "stopped"
     assert (await builds.table_hashes(1))["runs"].rows == 3
@@ -166,7 +166,7 @@ async def test_after_a_lost_postgres_connection_no_row_is_lost_or_doubled(stage,
         await stage.kill_connections()
         await until(lambda before=sessions: projector.metrics["sessions"] > before)
     # Not the counter: an acknowledgement may be lost with its connection.
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while await builds.positions(1, TOPIC) != {0: len(stage.partition.records)}:
             await asyncio.sleep(0.005)
     stage.stop.set()
@@ -260,7 +260,7 @@ async def test_a_stop_finishes_the_transaction_under_way(stage, builds, connecti
         await connection.execute(f"LOCK TABLE {builds.build(1).schema}.runs IN SHARE MODE")
         task = asyncio.create_task(projector.run(stage.stop))
         waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = %s::regclass"
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while True:
                 result = await connection.execute(waits, (f"{builds.build(1).schema}.runs",))
                 if (await result.fetchone())[0]:
@@ -328,7 +328,7 @@ async def test_a_live_build_without_its_tables_is_a_permanent_error(stage, build
     await connection.execute(f'DROP SCHEMA "{prefix}_1" CASCADE')
     stage.add_runs("r_2")
     with pytest.raises(Permanent, match="rebuild"):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await task
 
 
@@ -369,7 +369,7 @@ async def test_a_stop_during_a_rebuild_leaves_the_live_build(stage, builds, conn
     monkeypatch.setattr(Projector, "rebuild", endless)
     projector = stage.projector()
     task = asyncio.create_task(projector.run(stage.stop))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await started.wait()
         stage.stop.set()
         await task
@@ -393,7 +393,7 @@ async def test_a_bug_ends_it(stage, builds, monkeypatch):
 
     monkeypatch.setattr(RunProjection, "apply", broken)
     stage.add_runs("r_1")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         with pytest.raises(ZeroDivisionError):
             await stage.projector().run(stage.stop)
 
@@ -404,7 +404,7 @@ async def test_a_frame_written_twice_ends_it(stage, builds, connection):
     await connection.execute(
         f"INSERT INTO {schema}.transcript VALUES ('r_1', 256, 'default', 's_1', 1, 'user_input', '{{}}', NULL, 1)"
     )
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         with pytest.raises(Permanent, match="UniqueViolation"):
             await stage.projector().run(stage.stop)
     assert (await builds.table_hashes(1))["runs"].rows == 0

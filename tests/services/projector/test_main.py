@@ -82,7 +82,7 @@ async def settings(kafka, postgres, topic_prefix, prefix) -> ProjectorSettings:
 async def test_it_projects_from_a_broker_and_rebuilds_equal(settings, builds, connection, caplog):
     projector, stop = build_projector(settings), asyncio.Event()
     task = asyncio.create_task(projector.run(stop))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         while projector.metrics["events"] < 480:
             assert not task.done()
             await asyncio.sleep(0.01)
@@ -113,7 +113,7 @@ async def test_a_long_log_is_rebuilt_by_several_processes_to_the_same_rows(setti
     monkeypatch.setattr(rebuild_module, "FILL_EVENTS", 1)
     projector, stop = build_projector(settings), asyncio.Event()
     task = asyncio.create_task(projector.run(stop))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         await until(lambda: projector.metrics["events"] >= 480)
     stop.set()
     await task
@@ -142,7 +142,7 @@ async def test_one_process_projects_both_topics_and_sigterm_ends_it_with_zero(
         env={**os.environ, "LOOMLOG_FAMILIES": "docs.examples.counter.counter"},
     )
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             while (
                 sum((await builds.positions(1, settings.topic)).values()) < 482
                 or (await next_offsets(entity_reader, settings.entity_topic, [1])).get(1, 0) < 4
@@ -169,7 +169,7 @@ async def test_entities_are_rebuilt_by_several_processes_to_the_same_rows(settin
     _, projector, _ = build_projectors(settings, make_codec=own_codec)
     stop = asyncio.Event()
     task = asyncio.create_task(projector.run(stop))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         await until(lambda: projector.metrics["events"] >= 3)
     stop.set()
     await task
@@ -186,7 +186,7 @@ async def test_a_projector_that_fails_ends_the_process_with_its_error(settings):
 
     broken.run = fail
     with pytest.raises(Permanent, match="password"):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             await run(build_projectors(settings)[1], broken)
 
 

@@ -38,7 +38,7 @@ from tests.services.stream.entities.counters import FAMILY, Counter
 from tests.services.stream.membership import FixedMembership
 
 CODEC = local_codec()
-ANSWER_S = 20.0
+ANSWER_S = 30.0
 
 
 def tell_pause(counter: Counter, event: Any) -> Sequence[Send]:
@@ -136,7 +136,7 @@ class Process:
             )
             await parts.replicas.open()
             opened.append((parts, rows))
-            reads.append(EntityReader(parts.family.families, parts.replicas, rows, reader, parts.client, wait_s=10.0))
+            reads.append(EntityReader(parts.family.families, parts.replicas, rows, reader, parts.client, wait_s=30))
         self.parts = join_parts(*(parts for parts, _ in opened))
         self.reads = RoutedReads(self.parts, *reads)
         for parts, rows in opened:

@@ -38,7 +38,7 @@ from tests.waiting import until
 ACME = account_key("tenant", "acme", "acme")
 PRICES = {("mock", "m-1"): Price(input=1_000_000, output=1_000_000, cache_read=1_000_000, cache_write=1_000_000)}
 """One millionth a token, whatever kind."""
-WAIT_S = 20.0
+WAIT_S = 30.0
 ENDS = (RunCompleted, RunFailed, RunRefused)
 
 

@@ -5,7 +5,7 @@ import os
 import sys
 from pathlib import Path
 
-WAIT_S = 20.0
+WAIT_S = 30.0
 CONFIGURATION = """
 tiers:
   low: [{ provider: anthropic, model: claude-haiku-4-5 }]

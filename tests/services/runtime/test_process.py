@@ -99,7 +99,7 @@ async def test_a_run_goes_through_with_registry_ids_traces_and_metrics(
                                 events.append(raw.decode(codec).record)
                 await asyncio.sleep(0.05)
             line = next(line for line in caplog.messages if "is up" in line)
-            page = await asyncio.to_thread(lambda: urlopen(line.rpartition(" ")[2], timeout=5).read())
+            page = await asyncio.to_thread(lambda: urlopen(line.rpartition(" ")[2], timeout=30).read())
         finally:
             await stopped(process, is_up="is up" in caplog.text)
             await appender.close()

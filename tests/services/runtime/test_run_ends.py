@@ -264,7 +264,7 @@ def state_of(process: Process) -> Any:
 
 
 async def eventually(world: EntityWorld, holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         while not holds():
             await asyncio.sleep(0.001)
 

@@ -303,7 +303,7 @@ async def test_an_unknown_agent_is_told_and_uses_no_fire_up(world: World) -> Non
     async with world.process("a") as process:
         await world.create(process, "@every 1h", agent="missing", max_fires=1)
         envelope = CommandEnvelope(command_id="now", tenant="acme", issued_at_ms=clock_ms())
-        await process.client.ask(RunScheduleNow(envelope=envelope, name="nightly"), wait_s=5)
+        await process.client.ask(RunScheduleNow(envelope=envelope, name="nightly"), wait_s=30)
         await until(lambda: bool(world.events(FireSettled)))
         (settled,) = world.events(FireSettled)
         assert (settled.status, settled.counts) == ("failed", False)
@@ -326,7 +326,7 @@ async def test_an_owner_that_dies_after_a_fire_starts_its_run_once(world: World)
     async with world.process("a") as process:
         await world.create(process, "@every 1h")
         envelope = CommandEnvelope(command_id="now", tenant="acme", issued_at_ms=clock_ms())
-        await process.client.ask(RunScheduleNow(envelope=envelope, name="nightly"), wait_s=5)
+        await process.client.ask(RunScheduleNow(envelope=envelope, name="nightly"), wait_s=30)
     for name in ("b", "c"):
         async with world.process(name):
             await until(lambda: bool(world.events(FireSettled)))
@@ -397,7 +397,7 @@ async def test_values_of_the_environment_are_beside_the_log_before_the_run_start
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(VARIABLE, "a-secret-value")
-    monkeypatch.setattr("loomlog.services.stream.entities.outbox.RETRY_S", 0.01)
+    monkeypatch.setattr("loomlog.connectors.retries.RETRY_S", 0.01)
     world.store.failures = 2
     async with world.process("a") as process:
         await world.create(process, "@every 1s", user_credentials_from_env={"github": VARIABLE})
@@ -424,7 +424,7 @@ async def test_a_fire_whose_credential_is_not_there_fails_and_starts_nothing(
     async with world.process("a") as process:
         await world.create(process, "@every 1h", max_fires=1, **credentials)
         envelope = CommandEnvelope(command_id="now", tenant="acme", issued_at_ms=clock_ms())
-        await process.client.ask(RunScheduleNow(envelope=envelope, name="nightly"), wait_s=5)
+        await process.client.ask(RunScheduleNow(envelope=envelope, name="nightly"), wait_s=30)
         await until(lambda: bool(world.events(FireSettled)))
         (settled,) = world.events(FireSettled)
         assert (settled.status, settled.counts) == ("failed", False)

@@ -30,7 +30,7 @@ async def partitions(port: int, gauge: str) -> float:
     """A gauge of that process; -1 while it is not up."""
 
     def scraped() -> bytes:
-        with urlopen(f"http://{LOOPBACK}:{port}/metrics", timeout=5) as answer:
+        with urlopen(f"http://{LOOPBACK}:{port}/metrics", timeout=30) as answer:
             data: bytes = answer.read()
             return data
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from loomlog.services.stream import dead_letters
+from loomlog.connectors import retries
 from loomlog.services.stream.ownership import assignment, leadership, standby
 from loomlog.services.stream.partition import lookups
 from tests.services.stream.world import World
@@ -17,10 +17,9 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assignment, "RECLAIM_BACKOFF_S", (0.0,))
     monkeypatch.setattr(lookups, "LOOKUP_RETRY_S", 0.0)
     monkeypatch.setattr(leadership, "HANDOVER_GRACE_S", 0.0)
-    monkeypatch.setattr(dead_letters, "RETRY_S", 0.0)
+    monkeypatch.setattr(retries, "RETRY_S", 0.0)
     monkeypatch.setattr(standby, "IDLE_WAIT_S", 0.0)
     monkeypatch.setattr(standby, "POLL_S", 0.001)
-    monkeypatch.setattr(standby, "BROKER_PAUSE_S", 0.0)
 
 
 @pytest_asyncio.fixture(loop_scope="session")

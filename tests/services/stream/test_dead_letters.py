@@ -46,7 +46,7 @@ class Desk:
         return [CODEC.decode(consumer_record.value or b"").record for consumer_record in self.log.records[TOPIC, 0]]
 
     async def until(self, count: int) -> list[DeadLetter]:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while self.letters.parked < count:
                 await asyncio.sleep(0)
         return self.written()

@@ -197,7 +197,7 @@ async def test_failures_are_rolled_for_each_attempt_and_repeat_with_it() -> None
 
 async def test_429_is_rolled_first_and_before_any_waiting() -> None:
     model = MockModel(options=MockOptions(latency_ms=60_000, rate_429=1.0, rate_500=1.0))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         with pytest.raises(Transient, match=r"^mock 429: ") as caught:
             await turn(request(model="mock-generic"), model)
     assert (caught.value.kind, caught.value.status, caught.value.retry_after_s) == ("rate_limited", 429, None)

@@ -34,7 +34,7 @@ from tests.waiting import until
 CODEC = local_codec()
 TOPIC = "loom.client.events"
 NOW = 1_700_000_000_000
-WAIT_S = 5.0
+WAIT_S = 30.0
 ANN = Caller(name="ann", tenant="acme", subject="ann", scopes=frozenset({RUNS_CREATE}))
 BOB = replace(ANN, name="bob", subject="bob")
 HELLO = {"type": "hello", "tools": [{"name": "click"}]}

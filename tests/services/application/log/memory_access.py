@@ -8,7 +8,8 @@ from loomlog.connectors.kafka.memory_log import MemoryLog
 from loomlog.redpanda.topics import ExistingTopic, load_topics
 from loomlog.services.application.log.access import LogAccess
 
-SETTINGS: Mapping[str, Mapping[str, str]] = {topic.name: topic.settings for topic in load_topics()}
+REQUIRED = load_topics()
+SETTINGS: Mapping[str, Mapping[str, str]] = {topic.name: topic.settings for topic in REQUIRED}
 
 
 def memory_access(log: MemoryLog, trusted_keys: Mapping[str, PublicKey] | None = None) -> LogAccess:
@@ -31,7 +32,7 @@ def memory_access(log: MemoryLog, trusted_keys: Mapping[str, PublicKey] | None =
         open_ranges=open_ranges,
         existing_topics=existing_topics,
         count_partitions=log.partitions,
-        required_topics=load_topics(),
+        required_topics=REQUIRED,
         place="memory",
         trusted_keys=trusted_keys or {},
         audit_period_s=1.0,

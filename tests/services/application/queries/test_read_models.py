@@ -17,6 +17,7 @@ class Asked:
         self.error = error
         self.hangs = hangs
         self.statements: list[str] = []
+        self.may_end = asyncio.Event()
         self.ended = asyncio.Event()
 
     async def fetch(self, statement: Any) -> list[tuple[Any, ...]]:
@@ -28,7 +29,7 @@ class Asked:
                 await asyncio.Event().wait()
             finally:
                 # A driver that waits for a server which does not confirm the cancel.
-                await asyncio.sleep(0.05)
+                await self.may_end.wait()
                 self.ended.set()
         return []
 
@@ -69,11 +70,11 @@ async def test_whatever_goes_wrong_is_one_answer(error: Exception) -> None:
 
 async def test_a_server_that_does_not_answer_is_given_up_within_the_bound() -> None:
     reader = Asked(hangs=True)
-    began = asyncio.get_running_loop().time()
     actual = await declined(projection(reader, wait_s=0.02).run("acme", "r_1"))
     assert actual.code == "projection_unavailable"
-    assert asyncio.get_running_loop().time() - began < 0.05, "the driver's own end is not waited for"
-    async with asyncio.timeout(5.0):
+    assert not reader.ended.is_set(), "the driver's own end is not waited for"
+    reader.may_end.set()
+    async with asyncio.timeout(30):
         await reader.ended.wait()
 
 
@@ -85,5 +86,6 @@ async def test_a_caller_who_leaves_takes_the_question_along() -> None:
     asking.cancel()
     await asyncio.wait([asking])
     assert asking.cancelled()
-    async with asyncio.timeout(5.0):
+    reader.may_end.set()
+    async with asyncio.timeout(30):
         await reader.ended.wait()

@@ -209,7 +209,7 @@ async def test_a_stop_closes_everything_and_nothing_can_be_subscribed_any_more()
 
 
 async def test_a_broker_that_refuses_a_poll_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "TAIL_RETRY_S", 0.0)
+    monkeypatch.setattr("loomlog.connectors.retries.RETRY_S", 0.0)
     made = await quiet_world()
     real = made.log.tail(TOPICS.events, {p: made.hub.position(p) for p in made.hub.partitions})
 

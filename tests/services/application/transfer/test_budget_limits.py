@@ -53,7 +53,7 @@ async def spent(made: World, tenant: str, tokens: int) -> None:
         micros=0,
         reserved=False,
     )
-    await made.layer.limits._accounts.request(command, wait_s=10.0)
+    await made.layer.limits._accounts.request(command, wait_s=30)
 
 
 async def file_of(made: World, **wanted: Any) -> bytes:

@@ -57,7 +57,7 @@ class Everything(TwoSets):
     async def give(self, command: Any, command_id: str) -> Any:
         envelope = replace(command.envelope, command_id=command_id)
         assert self.owns is not None
-        return await self.owns.entities.parts.client.ask(replace(command, envelope=envelope), wait_s=10.0)
+        return await self.owns.entities.parts.client.ask(replace(command, envelope=envelope), wait_s=30)
 
     async def states(self, topic_set: str) -> dict[str, Entity[Any]]:
         """The states of all aggregates of a topic set, without what is of this log."""

@@ -28,9 +28,9 @@ def test_a_child_gets_its_signal_when_its_parent_is_killed(number: signal.Signal
         assert parent.stdout is not None
         child = psutil.Process(int(parent.stdout.readline()))
         parent.kill()
-        parent.wait(timeout=10)
+        parent.wait(timeout=30)
         try:
-            assert child.wait(timeout=10) in (None, -number)
+            assert child.wait(timeout=30) in (None, -number)
         finally:
             if child.is_running():
                 child.kill()
@@ -40,7 +40,7 @@ def test_a_child_gets_its_signal_when_its_parent_is_killed(number: signal.Signal
 def test_a_child_whose_parent_is_gone_already_does_not_begin() -> None:
     argv = list(launcher_argv(python("print('began')"), parent_death_signal=signal.SIGKILL))
     argv[argv.index("--parent") + 1] = f"1:{int(signal.SIGKILL)}"
-    ended = subprocess.run(argv, capture_output=True, text=True, timeout=10, check=False)
+    ended = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
     assert ended.returncode == 1
     assert "the supervisor 1 is gone" in ended.stderr
     assert ended.stdout == ""
@@ -52,12 +52,12 @@ def test_a_child_keeps_its_arguments_and_pid() -> None:
         parent_death_signal=signal.SIGTERM,
     )
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
-        output, _ = process.communicate(timeout=10)
+        output, _ = process.communicate(timeout=30)
     assert output.strip() == f"{process.pid} ['--parent', '--', 'x y']"
 
 
 def test_a_program_that_cannot_be_started_has_its_own_exit_code() -> None:
     argv = launcher_argv(("/absent",), parent_death_signal=signal.SIGTERM)
-    ended = subprocess.run(argv, capture_output=True, text=True, timeout=10, check=False)
+    ended = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
     assert ended.returncode == CANNOT_LAUNCH
     assert "cannot start /absent" in ended.stderr

@@ -23,7 +23,7 @@ LISTENS = (
 async def process(request: pytest.FixtureRequest) -> AsyncIterator[asyncio.subprocess.Process]:
     process = await asyncio.create_subprocess_exec(*python(LISTENS, request.param), stdout=asyncio.subprocess.PIPE)
     assert process.stdout is not None
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(30):
         assert await process.stdout.readline() == b"listens\n"
     yield process
     process.kill()
@@ -47,7 +47,7 @@ async def test_a_loop_that_stands_still_is_silent(
 @pytest.mark.parametrize("process", ["answers"], indirect=True)
 async def test_a_stopped_process_is_suspended(process: asyncio.subprocess.Process) -> None:
     os.kill(process.pid, signal.SIGSTOP)
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(30):
         await until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED)
     assert await find_stall(process.pid, listens=True) == "suspended"
 

@@ -74,7 +74,7 @@ async def everything(bootstrap: str) -> list[bytes]:
         consumer.assign([EVENTS])
         end = (await consumer.end_offsets([EVENTS]))[EVENTS]
         values: list[bytes] = []
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             while len(values) < end:
                 for records in (await consumer.getmany(timeout_ms=200)).values():
                     values += [record.value for record in records]
@@ -105,14 +105,14 @@ async def test_what_was_accepted_survives_kill_9_and_a_stop(home: Home) -> None:
         await restarted(stack, home, "kafka")
         await restarted(stack, home, "postgres")
         assert await append(stack.kafka, b"after the kill") == 1
-        first_cluster = (await ask(stack.kafka, timeout_s=5)).cluster_id
+        first_cluster = (await ask(stack.kafka, timeout_s=30)).cluster_id
         addresses = (stack.kafka, stack.postgres)
     assert not read_stack_status(home).running_children
     assert not home.record.exists()
 
     async with stack_in(home) as stack:
         assert (stack.kafka, stack.postgres) == addresses
-        assert (await ask(stack.kafka, timeout_s=5)).cluster_id == first_cluster
+        assert (await ask(stack.kafka, timeout_s=30)).cluster_id == first_cluster
         assert await apply(stack.kafka) == []
         assert await everything(stack.kafka) == [b"before the kill", b"after the kill"]
         async with await psycopg.AsyncConnection.connect(stack.postgres) as connection:
@@ -193,7 +193,7 @@ async def test_down_from_another_terminal_stops_all_of_it_cleanly(
     home: Home, supervisor: asyncio.subprocess.Process
 ) -> None:
     pids = servers(home)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         assert await stop_stack(home, pytest.fail)
         assert await supervisor.wait() == 0
     assert not any(psutil.pid_exists(pid) for pid in pids)
@@ -209,7 +209,7 @@ async def test_nothing_outlives_a_killed_supervisor_and_the_next_stack_starts(
     assert len(gone) == 2
     assert home.record.exists()
     async with stack_in(home, say=pytest.fail) as stack:
-        assert (await ask(stack.kafka, timeout_s=5)).brokers == (stack.kafka,)
+        assert (await ask(stack.kafka, timeout_s=30)).brokers == (stack.kafka,)
 
 
 async def test_a_signal_ends_the_block_and_is_no_error() -> None:
@@ -218,7 +218,7 @@ async def test_a_signal_ends_the_block_and_is_no_error() -> None:
     async def supervised() -> str:
         with cancel_on_signals():
             os.kill(os.getpid(), signal.SIGTERM)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 await asyncio.Event().wait()
         return "stopped cleanly"
 

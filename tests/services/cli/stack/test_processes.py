@@ -55,7 +55,7 @@ def test_a_command_behind_its_launcher_is_the_same_command(runner: "subprocess.P
 def test_a_dead_process_is_not_found(runner: "subprocess.Popen[str]") -> None:
     identity = identity_of(runner)
     runner.kill()
-    runner.wait(timeout=10)
+    runner.wait(timeout=30)
     assert find_process(identity) is None
     assert identify(runner.pid) is None
 
@@ -74,13 +74,13 @@ def test_a_process_is_found_by_its_arguments(runner: "subprocess.Popen[str]") ->
 
 
 async def test_a_process_is_stopped_with_its_own_signal(runner: "subprocess.Popen[str]") -> None:
-    assert await stop_process(identity_of(runner), stop_signal=signal.SIGTERM, timeout_s=5) == "SIGTERM"
-    assert runner.wait(timeout=5) == -signal.SIGTERM
+    assert await stop_process(identity_of(runner), stop_signal=signal.SIGTERM, timeout_s=30) == "SIGTERM"
+    assert runner.wait(timeout=30) == -signal.SIGTERM
 
 
 async def test_a_stopped_process_is_woken_so_that_it_can_end(runner: "subprocess.Popen[str]") -> None:
     os.kill(runner.pid, signal.SIGSTOP)
-    assert await stop_process(identity_of(runner), stop_signal=signal.SIGTERM, timeout_s=5) == "SIGTERM"
+    assert await stop_process(identity_of(runner), stop_signal=signal.SIGTERM, timeout_s=30) == "SIGTERM"
 
 
 async def test_a_deaf_process_is_killed_after_its_time() -> None:
@@ -91,7 +91,7 @@ async def test_a_deaf_process_is_killed_after_its_time() -> None:
         assert process.stdout.readline() == "deaf\n"
         result = await stop_process(identity_of(process), stop_signal=signal.SIGTERM, timeout_s=0.2)
         assert result == "SIGKILL, SIGTERM had no effect for 0.2 s"
-        assert process.wait(timeout=5) == -signal.SIGKILL
+        assert process.wait(timeout=30) == -signal.SIGKILL
 
 
 async def test_a_stranger_is_never_signalled(runner: "subprocess.Popen[str]") -> None:

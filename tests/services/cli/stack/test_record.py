@@ -128,4 +128,4 @@ def test_children_do_not_inherit_the_lock(tmp_path: Path) -> None:
         assert read_lock_state(lock) == LockState(is_held=False)
         assert process.stdin is not None
         process.stdin.close()
-        process.wait(timeout=10)
+        process.wait(timeout=30)

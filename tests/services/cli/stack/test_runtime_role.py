@@ -33,7 +33,7 @@ SERVES = (
 async def process() -> AsyncIterator[asyncio.subprocess.Process]:
     process = await asyncio.create_subprocess_exec(*python(SERVES), stdout=asyncio.subprocess.PIPE)
     assert process.stdout is not None
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(30):
         assert await process.stdout.readline() == b"listens\n"
     yield process
     if process.returncode is None:

@@ -53,7 +53,7 @@ async def test_orphans_in_the_record_are_stopped_and_forgotten(home: Home, orpha
     assert read_stack_status(home).has_orphans
     output: list[str] = []
     assert await stop_stack(home, output.append)
-    assert orphan.wait(timeout=5) == -signal.SIGTERM
+    assert orphan.wait(timeout=30) == -signal.SIGTERM
     assert output == [f"Stopped api (process {orphan.pid}), left over from an earlier stack: SIGTERM"]
     assert not home.record.exists()
     assert not await stop_stack(home, pytest.fail)
@@ -79,8 +79,8 @@ async def test_broker_and_postgres_are_found_without_any_record(home: Home) -> N
             assert names == {"kafka": signal.SIGTERM, "postgres": signal.SIGINT}
             assert "is damaged" in output[0]
             assert await stop_leftovers(home, output.append) == 2
-            assert kafka.wait(timeout=5) == -signal.SIGTERM
-            postgres.wait(timeout=5)
+            assert kafka.wait(timeout=30) == -signal.SIGTERM
+            postgres.wait(timeout=30)
         finally:
             kafka.kill()
             postgres.kill()
@@ -109,14 +109,14 @@ def supervisor(home: Home) -> Iterator["subprocess.Popen[str]"]:
 async def test_a_living_supervisor_is_asked_to_stop(home: Home, supervisor: "subprocess.Popen[str]") -> None:
     assert read_stack_status(home).is_supervised
     assert await stop_stack(home, pytest.fail)
-    assert supervisor.wait(timeout=5) == -signal.SIGTERM
+    assert supervisor.wait(timeout=30) == -signal.SIGTERM
     assert not read_stack_status(home).is_supervised
 
 
 async def test_a_frozen_supervisor_is_stopped_too(home: Home, supervisor: "subprocess.Popen[str]") -> None:
     os.kill(supervisor.pid, signal.SIGSTOP)
     assert await stop_stack(home, pytest.fail)
-    assert supervisor.wait(timeout=5) == -signal.SIGTERM
+    assert supervisor.wait(timeout=30) == -signal.SIGTERM
 
 
 async def test_a_supervisor_whose_lock_file_is_damaged_is_found_in_the_record(
@@ -166,7 +166,7 @@ async def test_a_stack_can_be_stopped_from_two_terminals_at_once(home: Home) -> 
             subprocess.Popen([sys.executable, "-c", STOPS, str(home.root)], text=True, stdout=subprocess.PIPE, cwd=ROOT)
             for _ in range(2)
         ]
-        said = [await asyncio.to_thread(terminal.communicate, timeout=20) for terminal in terminals]
+        said = [await asyncio.to_thread(terminal.communicate, timeout=30) for terminal in terminals]
         assert [terminal.returncode for terminal in terminals] == [0, 0]
         assert orphan.poll() == 0
     assert sum(output.count("left over from an earlier stack: SIGTERM") for output, _ in said) == 1

@@ -98,7 +98,7 @@ async def test_pauses_grow_and_restarts_end_with_the_last_lines_of_the_log(
 
         await supervisor.start(child("api", code, str(marker), ready=ready))
         os.kill(pid_of(watcher, "api"), signal.SIGKILL)
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(30):
             with pytest.raises(
                 StackError, match=r"(?s)api ended with exit code 1, 4 times in a row.*the port is taken"
             ):
@@ -273,7 +273,7 @@ async def test_what_is_done_before_a_start_gives_its_arguments_each_time(supervi
         await watcher.until(lambda children: children["api"].restarts == 1 and children["api"].state == "ready")
         assert watcher.children["api"].command[-1] == "start 2"
         # Ready without a probe means started; it is the program itself only after its launcher's exec.
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await until(lambda: alive(watcher.children["api"]))
     assert exits == [
         ChildExit(code=-signal.SIGKILL, was_ready=True, stop_requested=False),
@@ -332,7 +332,7 @@ async def test_a_failure_nobody_waited_for_is_raised_at_the_end(supervise: Super
 
 
 async def test_a_cancelled_start_stops_what_had_begun(supervise: Supervise) -> None:
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(30):
         async with supervise() as (supervisor, watcher):
             task = asyncio.create_task(supervisor.start(child("api", ready=never)))
             await watcher.until(lambda children: "api" in children and children["api"].pid is not None)
@@ -352,7 +352,7 @@ async def test_a_record_that_cannot_be_written_ends_the_stack_but_not_its_stoppi
         pid = pid_of(watcher, "postgres")
         disk.is_full = True
         os.kill(pid_of(watcher, "kafka"), signal.SIGKILL)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             with pytest.raises(StackError, match="the disk is full"):
                 await supervisor.wait()
     assert not psutil.pid_exists(pid)
@@ -402,7 +402,7 @@ async def test_states_that_found_no_space_are_recorded_when_there_is_some(
         await supervisor.start(child("kafka"))
         disk.is_full = True
         os.kill(pid_of(watcher, "kafka"), signal.SIGKILL)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await until(
                 lambda: supervisor.child_records()[0].restarts == 1 and supervisor.child_records()[0].state == "ready"
             )
@@ -424,7 +424,7 @@ async def test_a_full_disk_ends_nothing_because_of_a_child_that_is_not_needed_an
         assert await supervisor.start(child("kafka"), broken) == ("kafka",)
         disk.is_full = True
         before = supervisor.child_records()[1].restarts
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await until(lambda: supervisor.child_records()[1].restarts >= before + 3)
         disk.is_full = False
         assert supervisor.child_records()[0].state == "ready"

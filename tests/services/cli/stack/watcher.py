@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from loomlog.services.cli.stack.errors import DiskFull, StackError
 from loomlog.services.cli.stack.record import ChildRecord
 
-WAIT_TIMEOUT_S = 15.0
+WAIT_TIMEOUT_S = 30.0
 
 
 class Watcher:

@@ -242,7 +242,7 @@ async def test_what_the_outbox_hands_over_is_posted_once(here: Here) -> None:
     for _ in range(3):
         here.posts.receive(FIRST, "acme")
     running = asyncio.create_task(here.posts.run())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while here.state.status != "delivered":
             await asyncio.sleep(0)
     running.cancel()

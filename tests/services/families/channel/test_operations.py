@@ -382,7 +382,7 @@ async def test_a_repeated_subscribe_that_had_waited_gets_the_batch_without_waiti
     first = to_builtins((await waiting).value)
     assert [one["value"] for one in first["messages"]] == [1]
     assert len(asked(here, ReadQueue)) == 2
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         assert await app("subscribe", **keyed) == first
 
 
@@ -479,7 +479,7 @@ async def test_a_request_that_awaits_is_woken(here: Installation, app: Caller) -
     await asyncio.sleep(0)
     assert not waiting.done()
     await app("publish", channel="work/out", value=2)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         got = to_builtins((await waiting).value)
     assert got["satisfied"] is True
     assert got["fired"] == ["work/in", "work/out"]
@@ -604,7 +604,7 @@ async def test_a_message_that_is_heard_of_while_rows_lag_is_read(here: Installat
     assert not reading.done()
     published = here.entities.answers[f"channel:acme/{TEAM.aggregate}", "q:1.1"].events[0]
     here.cache.add(f"channel:acme/{TEAM.aggregate}", published, 1, 1)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         assert [one.value for one in await reading] == [1]
 
 

@@ -84,7 +84,7 @@ class Published:
         """Publish until there are so many messages; return them."""
         task = asyncio.create_task(self.channels.run())
         try:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 while len(self.sent) < count:
                     self.news.clear()
                     await self.news.wait()

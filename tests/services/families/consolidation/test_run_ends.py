@@ -262,7 +262,7 @@ async def test_the_end_of_a_run_in_the_log_leads_to_a_note_a_moment_later(here: 
     stage.start(user_id="ada")
     running = asyncio.create_task(here.memory.run())
     try:
-        async with stage.owner("one", on_run_ended=here.memory.on_run_ended), asyncio.timeout(10):
+        async with stage.owner("one", on_run_ended=here.memory.on_run_ended), asyncio.timeout(30):
             await stage.until(lambda: stage.has(RunCompleted))
             while len(here.entities.asked) < 2:
                 await asyncio.sleep(0.001)

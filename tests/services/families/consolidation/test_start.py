@@ -27,7 +27,7 @@ async def bank(world: EntityWorld, process: Process, scope: str, scope_id: str) 
     command = BankPending(
         envelope=envelope, scope=scope, scope_id=scope_id, payload="{}", payload_bytes=2, origin="operator"
     )
-    await process.entities.parts.client.ask(command, wait_s=5)
+    await process.entities.parts.client.ask(command, wait_s=30)
 
 
 def starts(world: EntityWorld) -> list[StartRun]:

@@ -15,11 +15,10 @@ FAULTS = [
 ]
 FAULTS_OF_FAMILIES = [
     ("dies before", True, False),
-    ("dies after", False, False),
     ("dies after", True, True),
     ("unacknowledged", False, True),
 ]
-"""Each kind, and both ways of a command under one owner and under two: what else there is to it is the kit's."""
+"""Each kind, both ways of a command, one owner and two: what else there is to it is the kit's."""
 FAULTS_OF_CASES = [
     pytest.param(
         case, *fault, id=f"{case.name}-{fault[0]}-{'by topic' if fault[1] else 'in memory'}-{1 + fault[2]} owners"

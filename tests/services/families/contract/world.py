@@ -50,7 +50,7 @@ def impatient() -> Iterator[None]:
     changes = {
         f"{ENTITIES}.client.LOOK_UP_EVERY_S": 0.001,
         f"{ENTITIES}.client.RETRY_S": 0,
-        f"{ENTITIES}.outbox.RETRY_S": 0,
+        "loomlog.connectors.retries.RETRY_S": 0,
         f"{ENTITIES}.hosting.HOT_AGGREGATES_MAX": 0,
         f"{ENTITIES}.checkpoints.PROJECTOR_WAIT_S": 0,
         f"{ENTITIES}.checkpoints.DELIVERY_WAIT_S": 0,
@@ -194,6 +194,8 @@ class ContractWorld(EntityWorld):
     owners: list[Process] = field(default_factory=list)
     by_topic: bool = False
     """Whether commands are sent by their topic, although this process owns the partition."""
+    readers: dict[int, tuple[TermReader, list[tuple[int, DecodedRecord] | None]]] = field(default_factory=dict)
+    """The reader of each partition's events, with what it made of each record."""
 
     def make_rows(self) -> ProjectedRows:
         return ProjectedRows(self.log, self.families, self.partitions)
@@ -330,14 +332,14 @@ class ContractWorld(EntityWorld):
     # --- what is in the log ------------------------------------------------------------------------------------------
 
     def accepted(self) -> list[tuple[int, DecodedRecord]]:
-        """The accepted events of all partitions, each with its offset."""
+        """The accepted events of all partitions, each with its offset. What was read before is not read again."""
         events = []
         for number in range(self.partitions):
-            reader = TermReader(codec=CODEC)
-            for record in self.log.records[TOPICS.events, number]:
+            reader, known = self.readers.setdefault(number, (TermReader(codec=CODEC), []))
+            for record in self.log.records[TOPICS.events, number][len(known) :]:
                 event = reader.read(record.offset, record.value)
-                if event is not None:
-                    events.append((record.offset, event.decode()))
+                known.append(None if event is None else (record.offset, event.decode()))
+            events += filter(None, known)
         return events
 
     def decisions(self, aggregate: str, command_id: str) -> list[tuple[int, Any]]:

@@ -37,7 +37,7 @@ class Owners:
         self.taken.append(command)
 
     async def until(self, number: int) -> list[CredentialUse]:
-        async with asyncio.timeout(5.0):
+        async with asyncio.timeout(30):
             while len(self.taken) < number:
                 await asyncio.sleep(0)
         return [use for command in self.taken for use in command.uses]

@@ -102,7 +102,7 @@ class Here:
         world = world or self.world
         values = RunValues(root_run_id="r_0", tenant="acme", credentials={}, user=user)
         session = await world.servers.session(world.server("crm"), values)
-        return (await session.call_tool("echo", {"text": "hi"}, timeout_s=5)).text
+        return (await session.call_tool("echo", {"text": "hi"}, timeout_s=30)).text
 
 
 @pytest.fixture

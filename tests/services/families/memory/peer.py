@@ -91,7 +91,7 @@ class RemoteAgent:
         environment: Mapping[str, str] | None = None,
         tenant: str = "default",
         scopes: tuple[str, ...] = ("agent", "user", "tenant"),
-        timeout_s: float = 5.0,
+        timeout_s: float = 30.0,
         **content: Any,
     ) -> None:
         self.local = local or MemoryEntities(FAMILY)

@@ -35,7 +35,7 @@ def store(entities: MemoryEntities) -> MemoryStore:
 
 async def boot(entities: MemoryEntities, *blocks: MemoryEntryBlock, limits: EntryLimits | None = None) -> None:
     """What a runtime does that starts, with its own copy of the files."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await BootEntries(blocks, entities, limits or EntryLimits()).run(lambda: True)
 
 
@@ -117,5 +117,5 @@ async def test_an_entry_that_is_refused_holds_no_other_back(
 
 
 async def test_without_entries_it_ends_at_once(entities: MemoryEntities) -> None:
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(30):
         await BootEntries([], entities, EntryLimits()).run(lambda: False)

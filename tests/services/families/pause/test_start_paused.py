@@ -23,7 +23,6 @@ from loomlog.schemas.producer import start_run_record
 from loomlog.schemas.reader import TermReader
 from loomlog.services.core.families import aggregate_key
 from loomlog.services.families.pause import FAMILY, PAUSES
-from loomlog.services.families.pause import start_paused as module
 from loomlog.services.families.pause.start_paused import REASON, StartPause, StartRefused
 from loomlog.services.runtime import main
 from loomlog.services.runtime import topics as runtime_topics
@@ -193,7 +192,7 @@ class Silent:
 async def test_it_asks_until_it_is_answered_always_with_one_id(
     world: EntityWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "RETRY_S", 0)
+    monkeypatch.setattr("loomlog.connectors.retries.RETRY_S", 0)
     made = await starting(world)
     commands = Silent([CommandUnanswered("no owner"), Transient("no log", kind="unavailable")], PauseSet(scope="all"))
     await made.pause.ask(commands)

@@ -204,7 +204,7 @@ async def working(store: Store):
 
 
 async def until(true: Any) -> None:
-    async with asyncio.timeout(5.0):
+    async with asyncio.timeout(30):
         while not true():
             await asyncio.sleep(0)
 
@@ -291,7 +291,7 @@ async def test_the_next_owner_has_the_credentials_the_log_never_has_them_and_the
     stage.model.held = True
     async with stage.owner("one", credentials=Credentials(store)):
         stage.start(credentials=("git",))
-        async with asyncio.timeout(5.0):
+        async with asyncio.timeout(30):
             await stage.model.holding.wait()
     stage.model.let_go.set()
     stage.model.turns = (stage.model.turns[0], stage.model.turns[0], stage.model.turns[1])

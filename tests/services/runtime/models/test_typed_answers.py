@@ -54,7 +54,7 @@ async def test_a_record_is_shown_whole_and_not_as_it_is_written(monkeypatch: pyt
     work.model.before_reply = opened.wait  # the reply waits until the preview was seen
     sending = asyncio.get_running_loop().create_task(work.previews.run())
     calling = asyncio.get_running_loop().create_task(ask(work))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not values(work.log, DELTAS):
             await asyncio.sleep(0)
     opened.set()

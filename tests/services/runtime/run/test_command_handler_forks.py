@@ -101,7 +101,7 @@ async def test_a_run_that_is_over_is_forked_from_wherever_it_is_known(way: str) 
         await asyncio.sleep(0)
         assert not waiting.done()
         work.flush()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             prepared = await waiting
         assert work.decide(prepared) == ["RunStarted", "ModelCallRequested"]
         return

@@ -140,7 +140,7 @@ async def test_an_end_is_pending_until_all_is_done(here: Here, monkeypatch: pyte
     here.actions.on_ended(here.end(offset=9))
     assert [here.actions.is_done_below(0, offset) for offset in (8, 9, 10)] == [True, True, False]
     task = asyncio.create_task(here.actions.run())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while here.actions.pending_count():
             await asyncio.sleep(0)
     task.cancel()

@@ -59,7 +59,7 @@ class Sender:
         self.tallies.add_ended_run(aggregate, run.state, partition)
 
     async def sent(self, count: int = 1) -> list[RunTally]:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while len(values(self.log, TOPIC)) < count:
                 await asyncio.sleep(0)
         return values(self.log, TOPIC)
@@ -211,7 +211,7 @@ async def test_tallies_that_cannot_be_sent_are_counted_and_forgotten(sender: Sen
 
     sender.log.append = away  # type: ignore[method-assign, assignment]  # the fault is asked for
     sender.ended(completed())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not sender.tallies.dropped:
             await asyncio.sleep(0)
     sender.log.append = append  # type: ignore[method-assign]  # as it was
@@ -252,7 +252,7 @@ async def test_a_stop_does_not_wait_for_a_broker_that_is_away(monkeypatch: pytes
     await asyncio.sleep(0)
     sender.ended(completed())
     task.cancel()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await asyncio.wait([task])
     assert task.cancelled()
 

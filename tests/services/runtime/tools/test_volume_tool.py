@@ -77,7 +77,7 @@ class Here(Process):
             await asyncio.wait([task])
 
     async def until(self, count: int) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while len(self.table.all_ephemeral()) != count:
                 await asyncio.sleep(0.005)
 

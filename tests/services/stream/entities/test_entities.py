@@ -85,7 +85,7 @@ async def test_a_process_that_waits_for_nothing_rests_between_polls_and_is_there
     later = await world.ask(owner, world.increment("hits", "c2"))
     await settled()
     assert replicas.next_offset(first.partition) <= later.offset, "it rests"
-    assert await replicas.wait(later.partition, later.offset, timeout_s=5.0) == 0
+    assert await replicas.wait(later.partition, later.offset, timeout_s=30.0) == 0
     await settled()
     answer = await world.ask(sender, world.increment("hits", "c3"))
     assert values(world, "hits") == [1, 2, 3]

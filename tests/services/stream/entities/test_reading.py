@@ -51,7 +51,7 @@ class Stage:
         self.written = cast(Any, Written())
         families = FamilySet([replace(ITEMIZED, reads=reads)])
         rows = EntityRows(reader, families, events_topic=TOPICS.events, seals=(plain_seal,))
-        self.reads = EntityReader(families, self.written, rows, reader, self.written, positions=positions, wait_s=5.0)
+        self.reads = EntityReader(families, self.written, rows, reader, self.written, positions=positions, wait_s=30)
         self._projection = projection
         self._partition = Counters()
         self._partition.claim()

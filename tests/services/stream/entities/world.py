@@ -33,7 +33,7 @@ from tests.services.stream.outside import Wire
 CODEC = local_codec()
 TOPICS, RUNS = Topics.of("entity"), Topics.of("run")
 NOW = 1_700_000_000_000
-PATIENCE_S = 10.0
+PATIENCE_S = 30.0
 
 
 class FoldedRows:
