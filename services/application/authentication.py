@@ -7,8 +7,8 @@ is defined in the core (loomlog.services.core.access). They meet here, once for 
 count are one refusal: it does not tell which it was.
 
 The dispatch asks `require_access` with the access that the operation declares, and so does a transport before it reads
-a request. Use cases ask nothing but what depends on the content of a request (`require_scope`), or on whose run it is
-about (queries/runs.py).
+a request. Use cases ask for what no declaration says: what the hooks of a run need (runs/start.py), and whether a run
+is open to the caller (queries/runs.py).
 
 Before: a transport passes the header. After: the use cases.
 """
@@ -157,12 +157,6 @@ class IsolatedUsers(Container[str]):
 
     def __contains__(self, subject: object) -> bool:
         return self.authenticator.is_isolated(self.tenant, str(subject))
-
-
-def require_scope(caller: Caller, scope: str) -> None:
-    """Raise Refused(insufficient_scope) unless the caller has the scope."""
-    if not has_scope(caller, scope):
-        raise Refused("insufficient_scope", f"this needs the scope {scope}", details={"scope": scope})
 
 
 def require_access(caller: Caller, access: Access) -> None:

@@ -11,7 +11,6 @@ from io import BytesIO
 from typing import Any
 
 import orjson
-import pytest
 
 from loomlog.connectors.crypto.content_encryption import has_tokens
 from loomlog.connectors.errors import Permanent
@@ -64,7 +63,6 @@ from tests.services.application.world import (
     ACME,
     ADMIN_CALLER,
     IVY,
-    READER,
     World,
     declined,
     pieces_of,
@@ -668,13 +666,6 @@ async def test_only_the_subject_is_erased() -> None:
         await on.layer.erasure.erase(ADMIN_CALLER, "acme", USER)
         assert await on.layer.erasure.subjects("acme") == [ACME.subject, USER]
         assert RESULT in told(await pieces_of(await on.layer.queries.stream(ACME, theirs.run_id)))
-
-
-@pytest.mark.parametrize("caller", [READER, IVY])
-async def test_only_an_operator_erases(caller: Any) -> None:
-    async with stage() as on:
-        assert (await declined(on.layer.erasure.erase(caller, "acme", USER))).code == "insufficient_scope"
-        assert (await declined(on.layer.erasure.report(caller, "acme", USER))).code == "insufficient_scope"
 
 
 async def test_what_was_said_before_encryption_is_counted_as_not_erasable() -> None:

@@ -37,7 +37,7 @@ from loomlog.schemas.generated.values import CommandEnvelope, RunOptions, RunPos
 from loomlog.schemas.ids import partition_key
 from loomlog.schemas.records import Record, replace
 from loomlog.services.application import limits
-from loomlog.services.application.authentication import require_scope
+from loomlog.services.application.authentication import require_access
 from loomlog.services.application.command_publisher import CommandPublisher
 from loomlog.services.application.errors import RETRY_LATER_S, RETRY_SOON_S, bad_request, owner_refusal, unavailable
 from loomlog.services.application.payloads import offload_payloads
@@ -57,6 +57,7 @@ from loomlog.services.application.streaming.items import EventItem, Item, Stream
 from loomlog.services.application.streaming.run_stream import RunStream, StreamSources, new_stream, resumed_stream
 from loomlog.services.application.streaming.subscription import Subscription
 from loomlog.services.core.access.decide import Caller, ResourceOwner, RunIdentity, can_see, resolve_identity
+from loomlog.services.core.access.rules import own_data
 from loomlog.services.core.refusals import Refused
 from loomlog.services.stream.encryption.content_fields import encrypt_content
 from loomlog.services.stream.encryption.subject_keys import ContentEncryptor
@@ -166,7 +167,7 @@ class RunStarts:
         request = check_request(request)
         # Depends on the content: no declaration says what the hooks of a request do.
         for scope in hook_scopes(request):
-            require_scope(caller, scope)
+            require_access(caller, own_data(scope))
         for channel in hook_channels(request):
             self._require_publisher(caller, channel)
         return request

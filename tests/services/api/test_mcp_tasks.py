@@ -20,7 +20,7 @@ from loomlog.services.core.error_codes import SERVER_ERROR
 from loomlog.services.core.run.state import AwaitingModel
 from tests.services.api.serving import Served, Wire
 from tests.services.application.owner import WAIT_S
-from tests.services.application.world import ACME, ADMIN_CALLER, GLOBEX
+from tests.services.application.world import ACME, ADMIN_CALLER, GLOBEX, STARTER
 
 REVISION = "2026-07-28"
 WITH_TASKS = {"extensions": {TASKS: {}}}
@@ -183,6 +183,23 @@ async def test_a_call_that_waits_ends_with_the_question_and_goes_on_with_the_ans
         result = (await waiting)["result"]
     assert (result["resultType"], result["structuredContent"]["final_text"]) == ("complete", "so be it")
     assert result["structuredContent"]["run_id"] == run_id
+
+
+async def test_a_call_of_a_caller_who_may_not_read_shows_no_question_and_goes_on_with_none(here: Served) -> None:
+    params = {"name": "spawn_run", "arguments": {"agent": "silent", "prompt": "go"}}
+    asks = {"elicitation": {}}
+    waiting = asyncio.create_task(ask(here, "tools/call", params, caller=STARTER, capabilities=asks))
+    run_id = await started(here)
+    [question] = here.world.ask(run_id, {"question": "Shall I?"})
+    async with asyncio.timeout(WAIT_S):
+        first = (await waiting)["result"]
+    answer = {question: {"action": "accept", "content": {"answer": "yes"}}}
+    again = {**params, "inputResponses": answer, "requestState": run_id}
+    async with asyncio.timeout(WAIT_S):
+        second = (await ask(here, "tools/call", again, caller=STARTER, capabilities=asks))["result"]
+    for result in (first, second):
+        refused = json.loads(result["content"][0]["text"])
+        assert (refused["code"], refused["scope"]) == ("insufficient_scope", "runs:read")
 
 
 async def test_two_questions_of_one_keyed_call_are_both_answered(here: Served) -> None:

@@ -15,7 +15,6 @@ from loomlog.services.api.app import build_app
 from loomlog.services.application import limits
 from loomlog.services.application.errors import unavailable
 from loomlog.services.application.resources import TOPICS
-from loomlog.services.core.access.decide import Caller
 from tests.services.api.serving import Served, Wire, service_of
 from tests.services.application.world import IVY, READER
 
@@ -129,7 +128,7 @@ async def test_the_gauge_of_active_runs_counts_open_runs_parked_ones_too(
     await wire.until("event: started")
     assert "\nloomcycle_concurrency_active 2.0\n" in (await here.client().get("/metrics")).text
 
-    async def no_answer(caller: Caller) -> list[ActiveRuns]:
+    async def no_answer() -> list[ActiveRuns]:
         raise unavailable("projection", Transient("no Postgres", kind="unavailable"))
 
     monkeypatch.setattr(here.world.layer.queries, "count_active", no_answer)

@@ -5,8 +5,9 @@ import pytest
 
 from loomlog.connectors.configuration.principals import TokenTable
 from loomlog.schemas.records import replace
-from loomlog.services.application.authentication import Authenticator, require_scope
+from loomlog.services.application.authentication import Authenticator, require_access
 from loomlog.services.core.access.decide import Caller
+from loomlog.services.core.access.rules import own_data
 from loomlog.services.core.access.scopes import RUNS_CREATE, RUNS_READ
 from loomlog.services.core.refusals import Refused
 from tests.connectors.identity_providers.provider import Provider, providers_of
@@ -69,10 +70,10 @@ def test_in_open_mode_a_minted_token_that_is_not_found_is_no_administrator(has_m
 
 
 def test_a_right_that_is_missing_is_named() -> None:
-    require_scope(READER, RUNS_READ)
-    require_scope(ADMIN_CALLER, RUNS_CREATE)
+    require_access(READER, own_data(RUNS_READ))
+    require_access(ADMIN_CALLER, own_data(RUNS_CREATE))
     with pytest.raises(Refused) as info:
-        require_scope(READER, RUNS_CREATE)
+        require_access(READER, own_data(RUNS_CREATE))
     assert (info.value.code, info.value.details["scope"]) == ("insufficient_scope", RUNS_CREATE)
 
 

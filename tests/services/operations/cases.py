@@ -9,13 +9,19 @@ from urllib.parse import quote
 
 import httpx
 
+from loomlog.services.api.mcp import event_operations, tasks
+from loomlog.services.api.mcp import operations as of_mcp
 from loomlog.services.application.operations import product_operations
 from loomlog.services.core.access.rules import Access
 from loomlog.services.core.operation_input import OP, field_schemas, required_fields
 from loomlog.services.core.operation_requests import body_fields, path_fields, query_fields
 from loomlog.services.core.operations import AnyOperation, Http
+from loomlog.services.grpc import operations as of_grpc
 
 OPERATIONS = product_operations()
+MCP_OPERATIONS = (*of_mcp.OPERATIONS, *tasks.OPERATIONS, *event_operations.OPERATIONS)
+GRPC_OPERATIONS = of_grpc.OPERATIONS
+"""Operations that one transport alone has."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Every operation times nine callers, over the dispatch that all transports share.
+"""Every operation times nine callers, over the dispatch that all transports share (those: test_transports.py).
 
 What is expected stands in callers.tsv, which is read by people: an operation without a line fails, and so does a line
 that does not follow from the access that the operation declares. The callers have real tokens: minted, of a file, of an
@@ -18,24 +18,21 @@ import pytest
 import pytest_asyncio
 
 from loomlog.connectors.crypto.operator_tokens import Peppers
-from loomlog.services.api.mcp.operations import McpOperations
 from loomlog.services.application.authentication import Authenticator
 from loomlog.services.application.dispatch import Dispatch
-from loomlog.services.application.operations import product_operations
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.scopes import ADMIN
 from loomlog.services.core.operation_input import field_schemas, required_fields
 from loomlog.services.core.operations import Answer, AnyOperation, Call
 from loomlog.services.core.refusals import Refused
 from loomlog.services.families.identity.services import IdentityOptions
-from loomlog.services.grpc.operations import GrpcOperations
 from tests.connectors.identity_providers.provider import Provider, providers_of
 from tests.connectors.storage.memory import MemoryRequestKeys
 from tests.services.api.serving import Served, served
 from tests.services.api.test_access import HELD
 from tests.services.application.world import ACME, ADMIN_CALLER, GLOBEX, NOW_MS, READER
 from tests.services.application.world import tokens as world_tokens
-from tests.services.operations.cases import example
+from tests.services.operations.cases import GRPC_OPERATIONS, MCP_OPERATIONS, OPERATIONS, example
 
 FILE = Path(__file__).parent / "callers.tsv"
 HEAD = """# What each caller gets of each operation; compared with declarations by test_callers.py. Read every change.
@@ -141,9 +138,7 @@ async def installation(folder: Path) -> AsyncIterator[Here]:
             "oidc": provider.token(),
         }
         await asked(made, ADMIN_CALLER, "/v1/_operatortokendef", op="retire", def_id=retired["def_id"])
-        of_mcp, of_grpc = McpOperations(made.world.layer), GrpcOperations(made.service)
-        more = (*of_mcp.by_operation(), *of_grpc.by_operation())
-        yield Here(gate, tokens, (*product_operations(), *more))
+        yield Here(gate, tokens, (*OPERATIONS, *MCP_OPERATIONS, *GRPC_OPERATIONS))
 
 
 async def asked(made: Served, caller: Caller, path: str, **body: Any) -> dict[str, Any]:

@@ -11,33 +11,34 @@ from itertools import combinations
 from typing import Any
 
 import grpc
+import httpx
 import pytest
 import pytest_asyncio
 
-from loomlog.services.api.mcp import event_operations, tasks
+from loomlog.services.api.mcp import event_operations
 from loomlog.services.api.mcp import operations as of_mcp
 from loomlog.services.api.mcp.messages import CAPABILITIES_KEY, NAMED_BY, REVISION_KEY, STATELESS_REVISIONS, TASKS
 from loomlog.services.api.mcp.server import TASK_METHODS
+from loomlog.services.api.mcp.tasks import START as START_TASK
 from loomlog.services.api.mcp.tools import mcp_rows
 from loomlog.services.application.dispatch import Dispatch
 from loomlog.services.application.operations import APPLICATION_OPERATIONS, product_operations
 from loomlog.services.application.operations.process import PROCESS_OPERATIONS
+from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.access.rules import Access
 from loomlog.services.core.access.scopes import ADMIN, TENANT, USER
 from loomlog.services.core.operations import Answer, AnyOperation, Call
 from loomlog.services.core.refusals import Refused
-from loomlog.services.grpc import operations as of_grpc
 from loomlog.services.grpc.front import Front
 from loomlog.services.grpc.messages import message_class, service_descriptor
 from loomlog.services.grpc.rpcs import RPCS, RPCS_WITH_OP, TOOL_RPCS, tool_targets
 from loomlog.services.grpc.streams import STREAMS, stream_handler
 from tests.services.api.serving import served
 from tests.services.application.world import NOW_MS, tokens
-from tests.services.operations.cases import OPERATIONS
+from tests.services.operations.cases import GRPC_OPERATIONS, MCP_OPERATIONS, OPERATIONS
 from tests.services.operations.test_requests import ScopedCallers
 
 REFUSED = "insufficient_scope"
-MCP_OPERATIONS = (*of_mcp.OPERATIONS, *tasks.OPERATIONS, *event_operations.OPERATIONS)
 EVENT_METHODS = {
     "events/poll": event_operations.POLL,
     "events/stream": event_operations.POLL,
@@ -113,9 +114,10 @@ class Here:
         layer.dispatch = self.service.process_dispatch = self._dispatch(OPERATIONS)
         self._client = made.client(None)
         requests = self.service.mcp_requests
+        self.of_mcp = set(requests._own_dispatch().handlers) - set(OPERATIONS)
         requests._application, requests._own = layer, self._dispatch((*OPERATIONS, *MCP_OPERATIONS))
         self.front = Front(self.service)
-        self.front._own = self._dispatch(of_grpc.OPERATIONS)
+        self.front._own = self._dispatch(GRPC_OPERATIONS)
 
     def _dispatch(self, operations: tuple[AnyOperation, ...]) -> Dispatch:
         async def record(call: Call[Any]) -> Answer[Any]:
@@ -136,6 +138,17 @@ class Here:
         if "error" in body:
             return str(body["error"]["data"]["code"])
         return str(json.loads(body["result"]["content"][0]["text"])["code"])
+
+    async def begin(self) -> str:
+        """Return the id of a new session."""
+        hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+        answer = await self.post({"id": 0, "method": "initialize", "params": hello})
+        return answer.headers["mcp-session-id"]
+
+    async def post(self, message: Mapping[str, Any], *scopes: str, session: str = "") -> httpx.Response:
+        """Send a message, of a session if it is named."""
+        headers = {"authorization": _token(scopes)} | ({"mcp-session-id": session} if session else {})
+        return await self._client.post(PATH, json={"jsonrpc": "2.0", **message}, headers=headers)
 
     async def over_grpc(self, way: Way, *scopes: str) -> str:
         """Return the code with which an RPC of a caller with these scopes is refused."""
@@ -203,13 +216,34 @@ async def test_grpc_refuses_who_lacks_the_access_of_the_operation_and_nobody_els
     assert await here.over_grpc(way, *way.access.scopes) != REFUSED
 
 
-def test_every_operation_of_mcp_and_grpc_is_asked_for() -> None:
-    asked = {way.access for way in (*OVER_MCP, *OVER_GRPC)}
-    assert len(OVER_MCP) > len(MCP_OPERATIONS)
-    assert {one.access for one in (*MCP_OPERATIONS, *of_grpc.OPERATIONS)} <= asked
+async def test_every_operation_that_mcp_alone_carries_out_is_asked_for(here: Here) -> None:
+    assert here.of_mcp == set(MCP_OPERATIONS)
+    methods = {*TASK_METHODS.values(), *EVENT_METHODS.values(), START_TASK}
+    assert {one for one in MCP_OPERATIONS if not mcp_rows(one)} == methods
+
+
+async def test_a_cancel_and_an_answer_that_are_no_calls_are_refused_like_calls(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cancelled: list[str] = []
+
+    async def cancel(caller: Caller, run_id: str, reason: str) -> None:
+        cancelled.append(run_id)
+
+    monkeypatch.setattr(here.service.application.control, "cancel_run", cancel)
+    session = await here.begin()
+    cancel_call = {"method": "notifications/cancelled", "params": {"requestId": 1}}
+    answer = {"id": "question:r_1:i_1", "result": {"action": "accept", "content": {"answer": "yes"}}}
+    for message in (cancel_call, answer):
+        assert (await here.post(message, "runs:read", session=session)).status_code == 202
+    assert (cancelled, here.calls) == ([], [])
+    for message in (cancel_call, answer):
+        assert (await here.post(message, "runs:create", session=session)).status_code == 202
+    assert len(cancelled) == 1
+    assert [(call.input.run_id, call.input.answer) for call in here.calls] == [("r_1", "yes")]
 
 
 def test_what_asks_for_a_principal_is_no_tool_of_agents() -> None:
     """A run has no scopes, so nothing would decide about its calls of use cases."""
-    asking = (*PROCESS_OPERATIONS, *APPLICATION_OPERATIONS, *MCP_OPERATIONS, *of_grpc.OPERATIONS)
+    asking = (*PROCESS_OPERATIONS, *APPLICATION_OPERATIONS, *MCP_OPERATIONS, *GRPC_OPERATIONS)
     assert [one.name for one in asking if one.tool is not None] == []
