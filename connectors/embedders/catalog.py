@@ -21,7 +21,7 @@ from loomlog.connectors.embedders.embedding_apis import (
     VOYAGE_EMBEDDINGS,
     EmbeddingApi,
 )
-from loomlog.connectors.embedders.errors import EmbedderNotConfigured, EmbedderNotImplemented
+from loomlog.connectors.embedders.errors import EmbedderNotConfigured
 from loomlog.connectors.embedders.health import HealthTrackingEmbedder
 from loomlog.connectors.embedders.http_embedder import HttpEmbedder
 from loomlog.connectors.embedders.options import EmbedderOptions
@@ -51,9 +51,7 @@ def build_embedder(
     clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> HealthTrackingEmbedder | None:
-    """Return the embedder; None without a block. Raises EmbedderNotConfigured, a ValueError, for values that cannot be
-    used, and EmbedderNotImplemented for an unknown provider.
-    """
+    """Return the embedder; None without a block. Raises EmbedderNotConfigured, a ValueError."""
     if any(environment.get(name, "").strip().casefold() in TRUE_WORDS for name in STUB_VARIABLES) and (
         options is None or options.provider != STUB
     ):
@@ -73,7 +71,7 @@ def _build(
         return StubEmbedder(model=options.model or STUB, dimensions=options.dimensions or STUB_DIMENSIONS)
     api = APIS.get(options.provider)
     if api is None:
-        raise EmbedderNotImplemented(
+        raise EmbedderNotConfigured(
             f"memory.embedder.provider is {options.provider!r:.60}; there are {', '.join((STUB, *APIS))}"
         )
     model = options.model or next(iter(api.dimensions), "")

@@ -1,9 +1,7 @@
-"""Errors of embedders. `code` is the error code of answers over HTTP and of tools.
+"""Errors of embedders.
 
-    EmbedderError
-      EmbedderFailed            a call: temporary or not, see `retryable`
-      EmbedderNotConfigured     the configuration cannot be used (a ValueError, raised when it is built)
-        EmbedderNotImplemented  no such provider
+    EmbedderFailed            a call: temporary or not, see `retryable`
+    EmbedderNotConfigured     the configuration cannot be used (a ValueError, raised when it is built)
 
 The text of EmbedderFailed reaches agents, so it has the provider's name, the status and advice, and never an address, a
 key, the provider's own words, or a text that was embedded.
@@ -11,18 +9,12 @@ key, the provider's own words, or a text that was embedded.
 Before: connectors/embedders and its callers. After: nothing.
 """
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 FailureKind = Literal["timeout", "canceled", "other"]
 
 
-class EmbedderError(Exception):
-    """No vectors."""
-
-    code: ClassVar[str] = "embed_failed"
-
-
-class EmbedderFailed(EmbedderError):
+class EmbedderFailed(Exception):
     """A call failed. `retryable`: the same call may succeed later, not before `retry_after_s` seconds if the provider
     named a time.
     """
@@ -36,13 +28,5 @@ class EmbedderFailed(EmbedderError):
         self.retry_after_s = retry_after_s
 
 
-class EmbedderNotConfigured(EmbedderError, ValueError):
+class EmbedderNotConfigured(ValueError):
     """The embedder's configuration cannot be used."""
-
-    code = "embedder_not_configured"
-
-
-class EmbedderNotImplemented(EmbedderNotConfigured):
-    """The configuration names a provider without embeddings here."""
-
-    code = "embedder_not_implemented"

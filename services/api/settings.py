@@ -5,15 +5,8 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from loomlog.connectors.configuration.driver_options import (
-    encryption_keys,
-    installation_key,
-    kafka_options,
-    postgres_options,
-)
+from loomlog.connectors.configuration.driver_options import kafka_options, postgres_options
 from loomlog.connectors.configuration.settings import Settings
-from loomlog.connectors.crypto.content_encryption import KeyEncryptionKeys
-from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.crypto.signatures import PublicKey, load_public_keys
 from loomlog.connectors.errors import Permanent
 from loomlog.connectors.storage.blobs import FileBlobs
@@ -23,6 +16,7 @@ from loomlog.services.api.ui_session import host_names
 from loomlog.services.application.bootstrap import Endpoints
 from loomlog.services.application.clients.connections import ClientLimits
 from loomlog.services.core.refusals import StartProblem
+from loomlog.services.families.process_start import require_for_start
 
 STATE_FILES_FOLDER = "states"
 """Folder in the blob store's folder, which all replicas share; payloads are in folders named with two hex digits."""
@@ -52,9 +46,7 @@ class ApiSettings:
 
 def api_settings(settings: Settings, *, name: str = "api") -> ApiSettings:
     """Select the API's part of the settings. `name` is that of the process. Raises StartProblem."""
-    for name, value in (("LOOMLOG_KAFKA", settings.kafka), ("LOOMLOG_POSTGRES", settings.postgres)):
-        if not value:
-            raise StartProblem(f"{name} is not set: start everything with `loomlog up`, or name a server")
+    content_keys, secret = require_for_start(settings)
     host, _, port = settings.listen_addr.rpartition(":")
     return ApiSettings(
         host=host.strip("[]"),
@@ -67,8 +59,8 @@ def api_settings(settings: Settings, *, name: str = "api") -> ApiSettings:
             state_files=StateFiles(settings.effective_blob_folder / STATE_FILES_FOLDER),
             postgres_connections=settings.postgres_max_connections,
             postgres_min_connections=settings.postgres_min_connections,
-            key_encryption_keys=_encryption_keys(settings),
-            installation_key=_installation_key(settings),
+            key_encryption_keys=content_keys,
+            installation_key=secret,
             memory_changes_enabled=settings.memory_changes_enabled,
             required_topics=load_topics(
                 "local" if settings.replication_factor == 1 else "cluster",
@@ -108,17 +100,3 @@ def _audit_keys(settings: Settings) -> Mapping[str, PublicKey]:
         return load_public_keys(settings.audit_public_keys)
     except Permanent as error:
         raise StartProblem(f"LOOMLOG_AUDIT_PUBLIC_KEYS: {error}") from error
-
-
-def _encryption_keys(settings: Settings) -> KeyEncryptionKeys | None:
-    try:
-        return encryption_keys(settings)
-    except Permanent as error:
-        raise StartProblem(str(error)) from error
-
-
-def _installation_key(settings: Settings) -> SecretKey | None:
-    try:
-        return installation_key(settings)
-    except Permanent as error:
-        raise StartProblem(str(error)) from error

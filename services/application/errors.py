@@ -14,7 +14,8 @@ Transports translate the code and add nothing. The codes are a closed list, so t
 fails in a test and not in front of a client.
 """
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from loomlog.connectors.errors import ConnectorError, describe_unreachable
@@ -114,6 +115,15 @@ def stopping_error() -> Refused:
         "the same Idempotency-Key",
         retry_after_s=RETRY_SOON_S,
     )
+
+
+@contextmanager
+def reaching(dependency: str) -> Iterator[None]:
+    """Raise Refused, as `unavailable` makes it, for a dependency that does not answer."""
+    try:
+        yield
+    except ConnectorError as error:
+        raise unavailable(dependency, error) from error
 
 
 def unavailable(dependency: str, error: ConnectorError) -> Refused:

@@ -29,7 +29,7 @@ from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.http.signed_callbacks import SECRET_PREFIX, CallbackClient, standard_headers
 from loomlog.connectors.storage.event_subscriptions import SubscriptionRow, SubscriptionRows
 from loomlog.schemas.ids import hashed_token
-from loomlog.services.application.errors import bad_request, unavailable
+from loomlog.services.application.errors import bad_request, reaching
 from loomlog.services.application.streaming.run_feed import FeedCursor, RunEventFilter, RunFeed, RunOccurrence
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.refusals import Refused
@@ -129,24 +129,20 @@ class EventWebhooks:
         identity, owner = subscription_id(caller, url, name, arguments), hashed_token("owner", *_owner(caller))
         terms = _Terms(_caller_fields(caller), name, dict(arguments), url, secret)
         sealed = self._key.encrypt(msgspec.msgpack.encode(terms), PURPOSE, identity)
-        try:
+        with reaching("outside"):
             if await self._rows.find(identity) is None:
                 if await self._rows.count(owner) >= SUBSCRIPTIONS_MAX:
                     text = f"{SUBSCRIPTIONS_MAX} subscriptions already: end one first"
                     raise Refused("share_exhausted", text, details={"limit": SUBSCRIPTIONS_MAX})
                 await self._verify(identity, url, secret)
             row = await self._rows.put(SubscriptionRow(identity, sealed, place.encode(), ""), owner, lifetime_s)
-        except ConnectorError as error:
-            raise unavailable("outside", error) from error
         self._is_due.set()
         return Subscribed(identity, self._clock_ms() + int(lifetime_s * 1_000), row.cursor, row.error)
 
     async def unsubscribe(self, caller: Caller, name: str, arguments: Mapping[str, str], *, url: str) -> bool:
         """End a subscription; returns whether there was one. Raises Refused."""
-        try:
+        with reaching("outside"):
             return await self._rows.delete(subscription_id(caller, url, name, arguments))
-        except ConnectorError as error:
-            raise unavailable("outside", error) from error
 
     def _check_url(self, url: str) -> None:
         try:

@@ -11,11 +11,10 @@ command.
 
 from dataclasses import dataclass
 
-from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.protocols import Blobs
 from loomlog.schemas.generated.values import BlobRef, ContentBlock, Segment
 from loomlog.schemas.records import replace
-from loomlog.services.application.errors import unavailable
+from loomlog.services.application.errors import reaching
 from loomlog.services.application.limits import COMMAND_BYTES_MAX, INLINE_BYTES
 from loomlog.services.core.refusals import Refused
 
@@ -85,7 +84,5 @@ async def _offload_block(block: ContentBlock, blobs: Blobs) -> ContentBlock:
 
 
 async def _store_blob(data: bytes, blobs: Blobs) -> BlobRef:
-    try:
+    with reaching("blobs"):
         return await blobs.put(data)
-    except ConnectorError as error:
-        raise unavailable("blobs", error) from error

@@ -18,13 +18,12 @@ chosen: one queue in the order of arrival (a tenant that floods it blocks all ot
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
 
 from msgspec import field
 
 from loomlog.schemas.records import Value, replace
 from loomlog.services.core.fair_queue import FairQueue
-from loomlog.services.core.shares import PRINCIPAL, Holder, ShareLimits, Shares
+from loomlog.services.core.shares import PRINCIPAL, Holder, ShareLimits, Shares, decrement
 
 BACKPRESSURE = "backpressure"
 USER_FULL = "per_user_quota_exhausted"
@@ -111,7 +110,7 @@ class AdmissionController:
             return False
         self._places.release(_holder(place))
         if self.limits.providers:
-            _decrement(self._active_by_provider, place.provider)
+            decrement(self._active_by_provider, place.provider)
         return True
 
     def enqueue(self, run_id: str, slot: Slot) -> AdmissionRefused | None:
@@ -142,7 +141,7 @@ class AdmissionController:
         """Remove a run from the queue."""
         place = self.waiting.pop(run_id, None)
         if place is not None:
-            _decrement(self._queued_by_provider, place.provider)
+            decrement(self._queued_by_provider, place.provider)
             self._queue_places.release(_holder(place))
             self._fair_queue.leave(run_id)
 
@@ -206,14 +205,8 @@ class AdmissionController:
     def _end_idling(self, run_id: str) -> None:
         slot = self.idle.pop(run_id, None)
         if slot is not None:
-            _decrement(self._idle_by_user, _holder(slot))
+            decrement(self._idle_by_user, _holder(slot))
 
 
 def _holder(slot: Slot) -> Holder:
     return Holder(tenant=slot.tenant, principal=slot.user_id)
-
-
-def _decrement(counts: Counter[Any], key: Any) -> None:
-    counts[key] -= 1
-    if counts[key] <= 0:
-        del counts[key]

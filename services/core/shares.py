@@ -192,8 +192,8 @@ class Shares:
         """Release one; `next` serves those that wait."""
         assert self._by_principal[holder] > 0, f"{holder} holds none of {self.resource}"
         self.in_use -= 1
-        _decrement(self._by_tenant, holder.tenant)
-        _decrement(self._by_principal, holder)
+        decrement(self._by_tenant, holder.tenant)
+        decrement(self._by_principal, holder)
 
     def wait(self, holder: Holder) -> int:
         """Let a holder wait; return its ticket."""
@@ -240,7 +240,8 @@ class Shares:
         return TOTAL if free <= 0 or is_kept else ""
 
 
-def _decrement(counts: Counter[Key], key: Key) -> None:
+def decrement(counts: Counter[Key], key: Key) -> None:
+    """Count one less."""
     counts[key] -= 1
     if counts[key] <= 0:
         del counts[key]

@@ -9,6 +9,8 @@ import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
+import orjson
+
 from loomlog.connectors.crypto.content_encryption import TOKEN
 from loomlog.connectors.errors import ConnectorError, Transient, describe_unreachable
 from loomlog.connectors.protocols import CallWait
@@ -135,6 +137,14 @@ def whole_number(name: str, value: Any, *, least: int, most: int, code: str) -> 
         message = f"{name}: expected a whole number from {least} to {most}, not {str(value)[:60]}"
         raise Refused(code, message)
     return int(value)
+
+
+def parse_value(text: str) -> Any:
+    """Return the value of a JSON text; a text that is none, such as that of erased content, as it is."""
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return text
 
 
 def json_text(value: Any, *, code: str) -> str:

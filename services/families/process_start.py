@@ -13,16 +13,21 @@ from importlib import import_module
 from pathlib import Path
 from typing import Literal
 
+from loomlog.connectors.configuration.driver_options import encryption_keys, installation_key
 from loomlog.connectors.configuration.findings import ConfigurationError, ConfigurationFinding
 from loomlog.connectors.configuration.issuer_check import read_client_secrets
 from loomlog.connectors.configuration.load import ProcessConfiguration, load
 from loomlog.connectors.configuration.principals import build_token_table, is_loopback_listen_addr
 from loomlog.connectors.configuration.providers import build_providers, run_key_provider_ids, usable_provider_ids
+from loomlog.connectors.configuration.settings import Settings
 from loomlog.connectors.configuration.tier_check import check_tiers
 from loomlog.connectors.configuration.tree import KeyPath, find_mark
 from loomlog.connectors.configuration.volumes import check_volumes
+from loomlog.connectors.crypto.content_encryption import KeyEncryptionKeys
+from loomlog.connectors.crypto.installation_key import SecretKey
 from loomlog.connectors.errors import Permanent
 from loomlog.connectors.models.catalog import build_model
+from loomlog.services.core.refusals import StartProblem
 from loomlog.services.families.registry import all_families, family_tools
 
 Service = Literal["api", "runtime"]
@@ -47,6 +52,17 @@ def load_for_start(
     if open_on_this_machine and opens_by_default(loaded):
         loaded = replace(loaded, settings=replace(loaded.settings, open_mode=True))
     return replace(loaded, warnings=(*loaded.warnings, *check_start(loaded, environ, services)))
+
+
+def require_for_start(settings: Settings) -> tuple[KeyEncryptionKeys | None, SecretKey | None]:
+    """Return the keys of content, and those of the installation. Raises StartProblem, also if no server is named."""
+    for name, value in (("LOOMLOG_KAFKA", settings.kafka), ("LOOMLOG_POSTGRES", settings.postgres)):
+        if not value:
+            raise StartProblem(f"{name} is not set: start everything with `loomlog up`, or name a server")
+    try:
+        return encryption_keys(settings), installation_key(settings)
+    except Permanent as error:
+        raise StartProblem(str(error)) from error
 
 
 def check_start(

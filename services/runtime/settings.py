@@ -4,19 +4,13 @@ import os
 import socket
 from dataclasses import dataclass, field
 
-from loomlog.connectors.configuration.driver_options import (
-    encryption_keys,
-    installation_key,
-    kafka_options,
-    postgres_options,
-)
+from loomlog.connectors.configuration.driver_options import kafka_options, postgres_options
 from loomlog.connectors.configuration.settings import Settings
 from loomlog.connectors.crypto.content_encryption import KeyEncryptionKeys
 from loomlog.connectors.crypto.installation_key import SecretKey
-from loomlog.connectors.errors import Permanent
 from loomlog.connectors.kafka import KafkaOptions
 from loomlog.connectors.storage.postgres import PostgresOptions
-from loomlog.services.core.refusals import StartProblem
+from loomlog.services.families.process_start import require_for_start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +55,7 @@ class RuntimeSettings:
 
 def build_runtime_settings(settings: Settings) -> RuntimeSettings:
     """Build the runtime's settings. Raises StartProblem."""
-    for name, value in (("LOOMLOG_KAFKA", settings.kafka), ("LOOMLOG_POSTGRES", settings.postgres)):
-        if not value:
-            raise StartProblem(f"{name} is not set: start everything with `loomlog up`, or name a server")
+    content_keys, secret = require_for_start(settings)
     name = settings.replica_id or f"{socket.gethostname()}-{os.getpid()}"
     return RuntimeSettings(
         kafka=kafka_options(settings, f"loomlog-runtime-{name}"),
@@ -79,8 +71,8 @@ def build_runtime_settings(settings: Settings) -> RuntimeSettings:
         callers_choose_hosts=settings.http_caller_authoritative,
         metrics_port=settings.runtime_metrics_port if settings.metrics_enabled else None,
         tracing=_tracing_settings(settings),
-        key_encryption_keys=_key_encryption_keys(settings),
-        installation_secret=_installation_secret(settings),
+        key_encryption_keys=content_keys,
+        installation_secret=secret,
     )
 
 
@@ -93,17 +85,3 @@ def _tracing_settings(settings: Settings) -> TracingSettings | None:
         service=settings.otel_service_name,
         ratio=settings.otel_traces_sampler_ratio,
     )
-
-
-def _key_encryption_keys(settings: Settings) -> KeyEncryptionKeys | None:
-    try:
-        return encryption_keys(settings)
-    except Permanent as error:
-        raise StartProblem(str(error)) from error
-
-
-def _installation_secret(settings: Settings) -> SecretKey | None:
-    try:
-        return installation_key(settings)
-    except Permanent as error:
-        raise StartProblem(str(error)) from error

@@ -39,7 +39,7 @@ from loomlog.services.application.admin.entity_references import (
 )
 from loomlog.services.application.admin.erasure_receipts import ErasureReceipts
 from loomlog.services.application.content import keys_unavailable
-from loomlog.services.application.errors import RETRY_SOON_S, bad_request, unavailable
+from loomlog.services.application.errors import RETRY_SOON_S, bad_request, reaching, unavailable
 from loomlog.services.application.queries.read_your_writes import not_yet_error
 from loomlog.services.application.queries.runs import RunQueries
 from loomlog.services.application.runs.control import RunControl
@@ -395,7 +395,7 @@ class SubjectErasure:
     ) -> None:
         if self._entities is None:
             return
-        try:
+        with reaching("log"):
             findings.entities = await self._entities.find_references(
                 SearchedSubject(
                     tenant=tenant,
@@ -404,8 +404,6 @@ class SubjectErasure:
                     run_ids=findings.run_ids,
                 )
             )
-        except ConnectorError as error:
-            raise unavailable("log", error) from error
         findings.truncated = findings.truncated or findings.entities.truncated
 
     async def _find_content(self, subject: ErasedSubject) -> Sequence[ContentFindings]:
@@ -419,10 +417,8 @@ class SubjectErasure:
     async def _current_keys(self) -> SubjectKeys | None:
         keys = self._sources.content.keys
         if keys is not None:
-            try:
+            with reaching("log"):
                 await keys.catch_up()
-            except ConnectorError as error:
-                raise unavailable("log", error) from error
         return keys
 
     async def _cancel_all(

@@ -17,7 +17,7 @@ from loomlog.schemas.generated.entity_commands import RepairAggregate
 from loomlog.schemas.generated.entity_events import CommandRefused
 from loomlog.schemas.generated.values import CommandEnvelope
 from loomlog.schemas.position import Position
-from loomlog.services.application.errors import RETRY_LATER_S, bad_request, unavailable
+from loomlog.services.application.errors import RETRY_LATER_S, bad_request, reaching, unavailable
 from loomlog.services.application.request_context import command_id as make_command_id
 from loomlog.services.core.access.decide import Caller
 from loomlog.services.core.entity import Entity
@@ -67,10 +67,8 @@ class AggregateRepair:
             )
         assert parts.rows is not None, "a process with an api has the rows of the read model"
         partition = partition_of(aggregate_key(aggregate), parts.replicas.partitions)
-        try:
+        with reaching("projection"):
             _, rows = await parts.rows.load(partition, [aggregate])
-        except ConnectorError as error:
-            raise unavailable("projection", error) from error
         row = rows.get(aggregate)
         if row is None:
             raise Refused("not_found", f"{aggregate[:120]} has no row in the read model")

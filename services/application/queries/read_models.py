@@ -24,11 +24,11 @@ from loomlog.projections.interrupts import InterruptFilter, InterruptPage, Inter
 from loomlog.projections.newest_frames import FrameFilter, FramePage
 from loomlog.projections.run_queries import ActiveRuns, LiveRun, RunCounts, RunFilter, RunPage
 from loomlog.projections.runs import RunRow
-from loomlog.projections.tables import EVERY_TENANT, Scope
+from loomlog.projections.tables import EVERY_TENANT, InvalidPageToken, Scope
 from loomlog.projections.transcript import TranscriptPage, TranscriptRow
 from loomlog.schemas.position import Position
 from loomlog.services.application import limits
-from loomlog.services.application.errors import unavailable
+from loomlog.services.application.errors import bad_request, unavailable
 from loomlog.services.core.access.decide import AccessFilter
 from loomlog.services.core.refusals import Refused
 
@@ -182,6 +182,8 @@ class SqlReadModels:
             )
         try:
             return task.result()
+        except InvalidPageToken as error:
+            raise bad_request(f"cursor: {error}") from error
         except ConnectorError as error:
             raise unavailable("projection", error) from error
 

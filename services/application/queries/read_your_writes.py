@@ -21,10 +21,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from loomlog.connectors.errors import ConnectorError
 from loomlog.schemas.position import Position
 from loomlog.services.application import limits
-from loomlog.services.application.errors import RETRY_SOON_S, bad_request, unavailable
+from loomlog.services.application.errors import RETRY_SOON_S, bad_request, reaching
 from loomlog.services.application.queries.read_models import Positions
 from loomlog.services.application.streaming.event_hub import EventHub
 from loomlog.services.core.refusals import Refused
@@ -116,10 +115,8 @@ class PositionBarrier:
         positions = [self._parse(token) for token in tokens]
         deadline = asyncio.get_running_loop().time() + self._wait_s
         for position in positions:
-            try:
+            with reaching("log"):
                 lag = await self._lag(position, deadline)
-            except ConnectorError as error:
-                raise unavailable("log", error) from error
             if lag:
                 raise not_yet_error(f"the position {position} is not read yet", lag)
 

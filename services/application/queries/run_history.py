@@ -18,7 +18,7 @@ from loomlog.schemas.codec import Codec
 from loomlog.schemas.generated.values import BlobRef
 from loomlog.schemas.records import copy_as
 from loomlog.services.application import limits
-from loomlog.services.application.errors import bad_request, unavailable
+from loomlog.services.application.errors import bad_request, reaching, unavailable
 from loomlog.services.application.queries.consistency_check import find_differences
 from loomlog.services.application.queries.runs import RunQueries
 from loomlog.services.application.streaming.run_stream import StreamSources
@@ -202,10 +202,8 @@ class RunHistories:
                     )
                 )
             for ref in refs.values():
-                try:
+                with reaching("blobs"):
                     data = await self._sources.blobs.get(ref)
-                except ConnectorError as error:
-                    raise unavailable("blobs", error) from error
                 for piece in writer.blob(ref, data):
                     if piece:
                         yield piece

@@ -32,6 +32,7 @@ from loomlog.services.application.queries.json_types import (
     SessionSummary,
     TranscriptFrame,
 )
+from loomlog.services.families.operation import parse_value
 
 
 def run_json(row: RunRow, events_topic: str) -> Run:
@@ -266,12 +267,4 @@ def _embed_list(text: str | bytes) -> list[JsonObject]:
 
 def _metadata_json(text: str) -> dict[str, Any] | None:
     """Return the caller's object; its values were stored as JSON texts."""
-    return None if text == "{}" else {name: _parse_value(value) for name, value in orjson.loads(text).items()}
-
-
-def _parse_value(text: str) -> Any:
-    """Return the caller's value; a text that is not JSON is the placeholder of erased content."""
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return text
+    return None if text == "{}" else {name: parse_value(value) for name, value in orjson.loads(text).items()}

@@ -19,7 +19,7 @@ from loomlog.connectors.crypto.content_encryption import key_ids_in
 from loomlog.projections.newest_frames import FrameFilter, FramePage
 from loomlog.projections.run_queries import ActiveRuns, RunCounts, RunFilter
 from loomlog.projections.runs import RunRow
-from loomlog.projections.tables import EVERY_TENANT, InvalidPageToken, Scope
+from loomlog.projections.tables import EVERY_TENANT, Scope
 from loomlog.projections.transcript import TranscriptRow
 from loomlog.schemas.generated.run_events import RunStarted
 from loomlog.schemas.ids import ID_PATTERN
@@ -202,10 +202,7 @@ class RunQueries:
         scope, criteria = allowed
         _check_cursor(after)
         await self._barrier.wait_for_own_writes(None)
-        try:
-            page = await self._projection.runs(scope, criteria, limit=max(1, min(limit, limits.LIST_MAX)), after=after)
-        except InvalidPageToken as error:
-            raise bad_request(f"cursor: {error}") from error
+        page = await self._projection.runs(scope, criteria, limit=max(1, min(limit, limits.LIST_MAX)), after=after)
         return RunList(rows=await self._sources.content.decrypt_rows(page.rows), next=page.next)
 
     async def count_runs(self, caller: Caller, criteria: RunFilter, *, tenant: str = "") -> RunCounts:
@@ -240,12 +237,9 @@ class RunQueries:
         lag = await self._barrier.wait_for_own_writes(self._sources.partition_of(session_id))
         row = await self._newest_run(caller, session_id)
         newest = _require_visible(caller, row, lag, "not_found", f"there is no session {session_id}")
-        try:
-            page = await self._projection.transcript(
-                newest.tenant, session_id, limit=max(1, min(limit, limits.TRANSCRIPT_MAX)), after=after
-            )
-        except InvalidPageToken as error:
-            raise bad_request(f"cursor: {error}") from error
+        page = await self._projection.transcript(
+            newest.tenant, session_id, limit=max(1, min(limit, limits.TRANSCRIPT_MAX)), after=after
+        )
         rows = await self._sources.content.decrypt_transcript(page.rows)
         return Transcript(session_id=session_id, newest=newest, rows=rows, next=page.next, runs_before=page.runs_before)
 
@@ -255,10 +249,7 @@ class RunQueries:
         """Return the stored frames of a tenant or of all, newest first. Raises Refused(bad_request)."""
         _check_cursor(after)
         await self._barrier.wait_for_own_writes(None)
-        try:
-            page = await self._projection.newest_frames(scope, criteria, limit=limit, offset=offset, after=after)
-        except InvalidPageToken as error:
-            raise bad_request(f"cursor: {error}") from error
+        page = await self._projection.newest_frames(scope, criteria, limit=limit, offset=offset, after=after)
         return dataclasses.replace(page, rows=await self._sources.content.decrypt_transcript(page.rows))
 
     async def stream(self, caller: Caller, run_id: str, *, after: int = -1) -> RunStream:

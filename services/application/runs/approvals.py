@@ -12,12 +12,11 @@ from dataclasses import replace as replace_page
 from typing import TYPE_CHECKING
 
 from loomlog.projections.interrupts import PENDING, InterruptFilter, InterruptPage, InterruptRow
-from loomlog.projections.tables import InvalidPageToken
 from loomlog.schemas.generated.run_commands import GiveApproval
 from loomlog.schemas.generated.run_events import ApprovalGiven, CommandRefused, InterruptionClosed
 from loomlog.schemas.ids import ID_PATTERN
 from loomlog.schemas.records import replace
-from loomlog.services.application.errors import bad_request, owner_refusal
+from loomlog.services.application.errors import owner_refusal
 from loomlog.services.application.queries.audit_log import EventQuery
 from loomlog.services.application.queries.read_models import scope_of
 from loomlog.services.application.queries.read_your_writes import not_yet_error
@@ -50,10 +49,7 @@ class RunApprovals:
             kind=APPROVAL, statuses=parse_statuses(statuses), run_id=run_id, user_id=user, approver=user
         )
         await sources.barrier.wait_for_own_writes(None)
-        try:
-            page = await sources.projection.interrupts(scope_of(allowed), criteria, limit=limit, after=cursor)
-        except InvalidPageToken as error:
-            raise bad_request(f"cursor: {error}") from error
+        page = await sources.projection.interrupts(scope_of(allowed), criteria, limit=limit, after=cursor)
         return replace_page(page, rows=await sources.content.decrypt_interrupts(page.rows))
 
     async def find(self, caller: Caller, run_id: str, approval_id: str) -> InterruptRow | None:

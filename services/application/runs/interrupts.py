@@ -14,7 +14,6 @@ from functools import partial
 
 from loomlog.projections.interrupts import PENDING, STATUSES, InterruptFilter, InterruptRow
 from loomlog.projections.runs import RunRow
-from loomlog.projections.tables import InvalidPageToken
 from loomlog.schemas.generated.run_commands import CancelTurn, ResolveInterruption
 from loomlog.schemas.generated.run_events import (
     CommandRefused,
@@ -119,12 +118,9 @@ class InterruptActions:
     async def _list(
         self, allowed: AccessFilter, criteria: InterruptFilter, *, limit: int, after: str = ""
     ) -> InterruptList:
-        try:
-            page = await self._sources.projection.interrupts(
-                scope_of(allowed), criteria, limit=max(1, min(limit, limits.LIST_MAX)), after=after
-            )
-        except InvalidPageToken as error:
-            raise bad_request(f"cursor: {error}") from error
+        page = await self._sources.projection.interrupts(
+            scope_of(allowed), criteria, limit=max(1, min(limit, limits.LIST_MAX)), after=after
+        )
         rows = await self._sources.content.decrypt_interrupts(page.rows)
         return InterruptList(rows=rows, next=page.next, total=page.total)
 

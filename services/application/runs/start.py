@@ -39,7 +39,7 @@ from loomlog.schemas.records import Record, replace
 from loomlog.services.application import limits
 from loomlog.services.application.authentication import require_access
 from loomlog.services.application.command_publisher import CommandPublisher
-from loomlog.services.application.errors import RETRY_LATER_S, RETRY_SOON_S, bad_request, owner_refusal, unavailable
+from loomlog.services.application.errors import RETRY_LATER_S, RETRY_SOON_S, bad_request, owner_refusal, reaching
 from loomlog.services.application.payloads import offload_payloads
 from loomlog.services.application.queries.runs import RunQueries
 from loomlog.services.application.runs.requests import (
@@ -288,10 +288,8 @@ class RunStarts:
                 "user_bearer and user_credentials cannot be kept here: the operator has set no LOOMLOG_SECRET_KEY to "
                 "seal them with",
             )
-        try:
+        with reaching("credentials"):
             await self._credentials.put(attempt.requester.tenant, attempt.names.run_id, credentials)
-        except ConnectorError as error:
-            raise unavailable("credentials", error) from error
 
     async def _delete_credentials(self, attempt: StartAttempt) -> None:
         """Delete the credentials of a refused run; those left when the store is unavailable expire."""

@@ -19,7 +19,7 @@ from loomlog.schemas.generated.entity_events import AggregateEventImported, Comm
 from loomlog.schemas.generated.values import CommandEnvelope, ImportOrigin
 from loomlog.schemas.records import replace
 from loomlog.services.application import limits
-from loomlog.services.application.errors import RETRY_LATER_S, unavailable
+from loomlog.services.application.errors import RETRY_LATER_S, reaching, unavailable
 from loomlog.services.core.entity_import import original_event
 from loomlog.services.core.families import no_refill
 from loomlog.services.core.refusals import Refused
@@ -90,14 +90,12 @@ class EntityRestore:
 
     async def open(self) -> None:
         """Note how far the log reaches: what is answered from below was here before. Raises Refused."""
-        try:
+        with reaching("log"):
             self._ends = {
                 (one.topics.events, number): await self._ranges.end_offset(one.topics.events, number)
                 for one in self._parts.each
                 for number in range(one.replicas.partitions)
             }
-        except ConnectorError as error:
-            raise unavailable("log", error) from error
 
     def begin(self, head: StatedAggregate, *, problem: str = "") -> AggregateImport:
         """Begin with an aggregate; with a `problem` it is not imported."""

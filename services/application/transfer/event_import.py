@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from loomlog.connectors.errors import ConnectorError
 from loomlog.projections.runs import RunRow, import_source
 from loomlog.projections.tables import EVERY_TENANT
 from loomlog.schemas.codec import Codec, local_codec
@@ -21,7 +20,7 @@ from loomlog.schemas.generated.values import BlobRef, CommandEnvelope, ImportOri
 from loomlog.schemas.ids import partition_key
 from loomlog.services.application import limits
 from loomlog.services.application.command_publisher import CommandPublisher
-from loomlog.services.application.errors import RETRY_LATER_S, owner_refusal, unavailable
+from loomlog.services.application.errors import RETRY_LATER_S, owner_refusal, reaching
 from loomlog.services.application.streaming.items import EventItem
 from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.application.streaming.subscription import Subscription
@@ -91,10 +90,8 @@ class EventImporter:
         """Store a payload in the blob store. Raises Refused, and BrokenBundle when its hash is not that of
         `ref`.
         """
-        try:
+        with reaching("blobs"):
             kept = await self._sources.blobs.put(data, ref.media_type)
-        except ConnectorError as error:
-            raise unavailable("blobs", error) from error
         if kept.sha256 != ref.sha256:
             raise BrokenBundle(f"the payload {ref.sha256} hashes to {kept.sha256}")
 

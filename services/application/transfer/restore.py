@@ -23,14 +23,13 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import IO
 
-from loomlog.connectors.errors import ConnectorError
 from loomlog.connectors.protocols import LogRanges
 from loomlog.schemas.generated.run_events import ChildRequested, RunStarted
 from loomlog.schemas.generated.values import ImportOrigin
 from loomlog.services.application import limits
 from loomlog.services.application.command_publisher import CommandPublisher
 from loomlog.services.application.content import ContentAccess
-from loomlog.services.application.errors import RETRY_LATER_S, run_refusing, unavailable
+from loomlog.services.application.errors import RETRY_LATER_S, reaching, run_refusing
 from loomlog.services.application.streaming.run_stream import StreamSources
 from loomlog.services.application.transfer.entity_restore import AggregateImport, EntityRestore, RestoredAggregate
 from loomlog.services.application.transfer.event_import import (
@@ -222,10 +221,8 @@ async def _find_unreadable(checked: ValidatedState, content: ContentAccess, *, a
     """Return the runs whose content cannot be decrypted here. Raises Refused: keys_missing, log_unavailable."""
     keys = content.keys
     if keys is not None and checked.encrypted_runs:
-        try:
+        with reaching("log"):
             await keys.catch_up()
-        except ConnectorError as error:
-            raise unavailable("log", error) from error
     known = {key_id for run in checked.encrypted_runs.values() for key_id in run.key_ids}
     gone = {key_id for key_id in known if keys is None or not keys.can_open(key_id)}
     missing = {key_id for key_id in gone if keys is None or not keys.is_erased(key_id)}

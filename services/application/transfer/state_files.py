@@ -29,7 +29,7 @@ from loomlog.connectors.storage.state_files import StateFiles as StateFileStore
 from loomlog.projections.frames.frame_json import format_rfc3339
 from loomlog.schemas.codec import Codec
 from loomlog.services.application import limits
-from loomlog.services.application.errors import RETRY_LATER_S, bad_request, key_reused, unavailable
+from loomlog.services.application.errors import RETRY_LATER_S, bad_request, key_reused, reaching, unavailable
 from loomlog.services.application.queries.json_types import LeftOut, StateFile
 from loomlog.services.application.request_context import key_digests
 from loomlog.services.application.streaming.run_stream import StreamSources
@@ -152,10 +152,8 @@ class Backups:
     async def _create(self, caller: Caller, request: StateFileRequest) -> StateFile:
         now_ms = self._clock_ms()
         cut, (entity_cut, *further_cuts) = await self._consistent_cut()
-        try:
+        with reaching("log"):
             await self._limits.caught_up()
-        except ConnectorError as error:
-            raise unavailable("log", error) from error
         header = StateHeader(
             created_at=format_rfc3339(now_ms),
             label=request.label,
@@ -173,14 +171,12 @@ class Backups:
             StateExport(self._codec, tenant=request.tenant) as gathered,
             EntityExport(self._codec, self._declared_forms(), tenant=request.tenant) as aggregates,
         ):
-            try:
+            with reaching("log"):
                 for partition, end in cut.items():
                     await gathered.read(self._ranges, self._topic, partition, end)
                 for one in (entity_cut, *further_cuts):
                     for partition, end in one.ends.items():
                         await aggregates.read(self._ranges, one.topic, partition, end, one.families)
-            except ConnectorError as error:
-                raise unavailable("log", error) from error
             await asyncio.to_thread(gathered.choose, include_history=request.include_history, since_ms=request.since_ms)
             async with self._require_files().open_for_write(file_id) as file:
                 out = _StateOutput(file, request.max_bytes)
@@ -226,7 +222,7 @@ class Backups:
 
     async def _consistent_cut(self) -> tuple[Mapping[int, int], "tuple[_TopicCut, ...]"]:
         """Return the end of every partition of the events of runs, and of those of each topic set."""
-        try:
+        with reaching("log"):
             runs = {
                 partition: await self._ranges.end_offset(self._topic, partition)
                 for partition in sorted(self._sources.hub.partitions)
@@ -246,8 +242,6 @@ class Backups:
                 for parts in self._entities.each
             ]
             return runs, tuple(cuts)
-        except ConnectorError as error:
-            raise unavailable("log", error) from error
 
     async def _write_state(
         self, out: "_StateOutput", header: StateHeader, export: StateExport, aggregates: EntityExport
@@ -292,10 +286,8 @@ class Backups:
 
     @asynccontextmanager
     async def _file_store(self) -> AsyncGenerator[StateFileStore, None]:
-        try:
+        with reaching("blobs"):
             yield self._require_files()
-        except ConnectorError as error:
-            raise unavailable("blobs", error) from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ from loomlog.services.families.channel.cursor import NS_PER_MS, cursor_text
 from loomlog.services.families.channel.items import DELAYED_ITEM, MESSAGE_ITEM, row_id, row_prefix
 from loomlog.services.families.channel.message_cache import CachedMessage, MessageCache, full_id
 from loomlog.services.families.channel.state import QueueState, expiry_ms, initial
-from loomlog.services.families.operation import Decrypt, ask_owner
+from loomlog.services.families.operation import Decrypt, ask_owner, parse_value
 from loomlog.services.stream.entities.answers import Answer, EntityCommands
 from loomlog.services.stream.entities.reads import EntityReads, EntityRow, PositionNotRead
 
@@ -314,14 +314,6 @@ def shown_message(message: Message, *, with_place: bool = False) -> ChannelMessa
         cursor=message.cursor if with_place else UNSET,
         position=message.log_position if with_place else UNSET,
     )
-
-
-def parse_value(text: str) -> Any:
-    """Return the value of a JSON text; a text that is none, such as that of erased content, as it is."""
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return text
 
 
 def _state(row: EntityRow) -> QueueState:

@@ -23,7 +23,6 @@ from loomlog.services.families.webhook.cloud_events import (
     BATCH,
     STRUCTURED,
     CloudEvent,
-    CloudEventInvalid,
     binary_event,
     structured_event,
 )
@@ -54,7 +53,7 @@ class CloudEventEndpoint:
             event = (
                 structured_event(parse_body(raw)) if kind == STRUCTURED else _binary(request.headers, raw, content_type)
             )
-        except (BodyInvalid, CloudEventInvalid) as error:
+        except BodyInvalid as error:
             raise Refused("bad_request", f"the event: {error}") from error
         published = await self._receiver.publish(request.caller, event)
         return EndpointAnswer(record=await published.outcome(), status=202)
@@ -75,7 +74,7 @@ class CloudEventEndpoint:
     async def _publish_one(self, caller: Caller, value: Any) -> PublishedEvent | Refused:
         try:
             return await self._receiver.publish(caller, structured_event(value))
-        except CloudEventInvalid as error:
+        except BodyInvalid as error:
             return Refused("bad_request", str(error))
         except Refused as refused:
             return request_refusal(refused)
@@ -85,7 +84,7 @@ def _binary(headers: Mapping[str, str], raw: bytes, content_type: str) -> CloudE
     attributes = {name.removeprefix(PREFIX): value for name, value in headers.items() if name.startswith(PREFIX)}
     if not attributes:
         expected = f"headers ce-<attribute>, or the content type {STRUCTURED} or {BATCH}"
-        raise CloudEventInvalid(f"expected {expected}")
+        raise BodyInvalid(f"expected {expected}")
     return binary_event(attributes, raw, content_type)
 
 

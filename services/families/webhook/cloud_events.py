@@ -29,10 +29,6 @@ TENANT_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z", re.ASCII)
 DEFAULT_TENANT = "default"
 
 
-class CloudEventInvalid(Exception):
-    """It is no CloudEvent that can be taken; the text says why."""
-
-
 class CloudEvent(Value, frozen=True, kw_only=True):
     """An event and where it goes."""
 
@@ -56,54 +52,54 @@ class CloudEvent(Value, frozen=True, kw_only=True):
 
 
 def structured_event(value: Any) -> CloudEvent:
-    """Return the event of a JSON object. Raises CloudEventInvalid."""
+    """Return the event of a JSON object. Raises BodyInvalid."""
     if not isinstance(value, Mapping):
-        raise CloudEventInvalid("a CloudEvent must be a JSON object")
+        raise BodyInvalid("a CloudEvent must be a JSON object")
     if "data_base64" in value:
-        raise CloudEventInvalid("data_base64: only JSON and text are taken; send them as data")
+        raise BodyInvalid("data_base64: only JSON and text are taken; send them as data")
     attributes = {name: text for name, text in value.items() if isinstance(text, str) and name != "data"}
     data = value.get("data")
     return _event(attributes, json.dumps(data, ensure_ascii=False, separators=(",", ":")))
 
 
 def binary_event(attributes: Mapping[str, str], data: bytes, content_type: str) -> CloudEvent:
-    """Return the event of attributes (without their prefix) and data. Raises CloudEventInvalid."""
+    """Return the event of attributes (without their prefix) and data. Raises BodyInvalid."""
     if not data:
         text = "null"
     elif _is_json(content_type or "application/json"):
         try:
             parse_body(data)
         except BodyInvalid as error:
-            raise CloudEventInvalid(f"data: {error}") from error
+            raise BodyInvalid(f"data: {error}") from error
         text = data.decode()
     elif content_type.partition("/")[0].strip().lower() == "text":
         try:
             text = json.dumps(data.decode().replace("\0", "\ufffd"), ensure_ascii=False)
         except UnicodeDecodeError as error:
-            raise CloudEventInvalid(f"data: it is not UTF-8: {error.reason} at byte {error.start}") from error
+            raise BodyInvalid(f"data: it is not UTF-8: {error.reason} at byte {error.start}") from error
     else:
-        raise CloudEventInvalid(f"the content type is {content_type[:80]!r}: only JSON and text are taken")
+        raise BodyInvalid(f"the content type is {content_type[:80]!r}: only JSON and text are taken")
     return _event(attributes, text)
 
 
 def _event(attributes: Mapping[str, str], text: str) -> CloudEvent:
     if attributes.get("specversion") != "1.0":
         shown = attributes.get("specversion", "")[:20]
-        raise CloudEventInvalid(f"specversion is {shown!r}: expected '1.0'")
+        raise BodyInvalid(f"specversion is {shown!r}: expected '1.0'")
     for name in (*REQUIRED, "webhook", "channel", "scopeid", "tenant"):
         value = attributes.get(name, "")
         if name in REQUIRED and not value:
-            raise CloudEventInvalid(f"{name} is missing")
+            raise BodyInvalid(f"{name} is missing")
         if len(value) > ATTRIBUTE_CHARACTERS_MAX or not value.isprintable():
-            raise CloudEventInvalid(f"{name}: expected at most {ATTRIBUTE_CHARACTERS_MAX} printable characters")
+            raise BodyInvalid(f"{name}: expected at most {ATTRIBUTE_CHARACTERS_MAX} printable characters")
     webhook, channel = attributes.get("webhook", ""), attributes.get("channel", "")
     if bool(webhook) == bool(channel):
-        raise CloudEventInvalid("expected one of the attributes webhook and channel, which say where the event goes")
+        raise BodyInvalid("expected one of the attributes webhook and channel, which say where the event goes")
     tenant = attributes.get("tenant", "") or DEFAULT_TENANT
     if not TENANT_NAME.match(tenant):
-        raise CloudEventInvalid("tenant: expected at most 64 letters, digits, _ and -")
+        raise BodyInvalid("tenant: expected at most 64 letters, digits, _ and -")
     if len(text.encode("utf-8", "replace")) > BODY_BYTES:
-        raise CloudEventInvalid(f"data: at most {BODY_BYTES} bytes are taken")
+        raise BodyInvalid(f"data: at most {BODY_BYTES} bytes are taken")
     return CloudEvent(
         id=attributes["id"],
         source=attributes["source"],

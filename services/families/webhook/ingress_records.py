@@ -18,7 +18,6 @@ from loomlog.services.families.webhook.cloud_events import (
     STRUCTURED,
     TENANT_NAME,
     CloudEvent,
-    CloudEventInvalid,
     binary_event,
     structured_event,
 )
@@ -50,7 +49,7 @@ def read_record(record: LogRecord, codec: Codec) -> SubmitDelivery:
         raise Unreadable(f"the value has {len(value)} bytes: at most {VALUE_BYTES_MAX} are read")
     try:
         return _submission(record, _cloud_event(value, _headers(record)))
-    except (BodyInvalid, CloudEventInvalid) as error:
+    except BodyInvalid as error:
         raise Unreadable(f"it is no CloudEvent that can be taken: {error}") from error
 
 
@@ -68,7 +67,7 @@ def _checked(submitted: SubmitDelivery) -> SubmitDelivery:
 
 
 def _headers(record: LogRecord) -> Mapping[str, str]:
-    """Return the headers that an event is made of. Raises CloudEventInvalid for one that is not UTF-8."""
+    """Return the headers that an event is made of. Raises BodyInvalid for one that is not UTF-8."""
     headers = {}
     for name, value in record.headers:
         known = name.lower()
@@ -76,7 +75,7 @@ def _headers(record: LogRecord) -> Mapping[str, str]:
             try:
                 headers[known] = (value or b"").decode()
             except UnicodeDecodeError as error:
-                raise CloudEventInvalid(f"the header {known[:80]} is not UTF-8") from error
+                raise BodyInvalid(f"the header {known[:80]} is not UTF-8") from error
     return headers
 
 
@@ -86,7 +85,7 @@ def _cloud_event(value: bytes, headers: Mapping[str, str]) -> CloudEvent:
         return structured_event(parse_body(value))
     attributes = {name.removeprefix(PREFIX): text for name, text in headers.items() if name.startswith(PREFIX)}
     if not attributes:
-        raise CloudEventInvalid("it has neither headers ce_<attribute> nor the content-type " + STRUCTURED)
+        raise BodyInvalid("it has neither headers ce_<attribute> nor the content-type " + STRUCTURED)
     return binary_event(attributes, value, content_type)
 
 

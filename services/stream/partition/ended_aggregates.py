@@ -190,11 +190,7 @@ class EndedAggregates:
 
     async def read_value(self, partition: int, offset: int) -> bytes | None:
         """Return the record at an offset; None when there is none. Raises Transient."""
-        value = None
-        async with await self._ranges.read(self._topic, partition, offset, offset + 1) as chunks:
-            async for chunk in chunks:
-                value = next((record.value for record in chunk if record.offset == offset), value)
-        return value
+        return await read_value(self._ranges, self._topic, partition, offset)
 
     async def state(self, partition: int, position: EventLocation) -> Any:
         """Return the state of the aggregate at that position."""
@@ -224,3 +220,12 @@ class _Link(Value, frozen=True):
 def _name(position: EventLocation) -> str:
     """Cache key of a state: the id for the end of an aggregate, id and seq for a position in its middle."""
     return position.run_id if isinstance(position, RunPosition) else f"{position.run_id}@{position.seq}"
+
+
+async def read_value(ranges: LogRanges, topic: str, partition: int, offset: int) -> bytes | None:
+    """Return the value of the record at an offset; None when there is none. Raises Transient."""
+    value = None
+    async with await ranges.read(topic, partition, offset, offset + 1) as chunks:
+        async for chunk in chunks:
+            value = next((record.value for record in chunk if record.offset == offset), value)
+    return value

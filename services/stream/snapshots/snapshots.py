@@ -41,6 +41,7 @@ from loomlog.schemas.records import replace
 from loomlog.services.core.canonical import UnreadableState
 from loomlog.services.stream.family import Family
 from loomlog.services.stream.partition.command_offsets import CommandProgress
+from loomlog.services.stream.partition.ended_aggregates import read_value
 from loomlog.services.stream.partition.fold import SnapshotBase
 from loomlog.services.stream.partition.partition import Aggregate
 from loomlog.services.stream.partition.resting import (
@@ -223,7 +224,7 @@ class Snapshots:
             raise SnapshotUnusable("its state is too large for a snapshot")
         # If the topic was deleted and made again the offset may be out of range, and a read would wait for it.
         is_there = offset < await self._ranges.end_offset(self._topic, partition)
-        value = await self._read_value(partition, offset) if is_there else None
+        value = await read_value(self._ranges, self._topic, partition, offset) if is_there else None
         if value is None:
             raise SnapshotUnusable(f"its snapshot at offset {offset} of {self._topic}/{partition} is gone")
         try:
@@ -237,13 +238,6 @@ class Snapshots:
         ):
             raise SnapshotUnusable(f"{self._topic}/{partition} has another record at offset {offset}")
         return self._decode(snapshot.state, snapshot.state_sha256)
-
-    async def _read_value(self, partition: int, offset: int) -> bytes | None:
-        value = None
-        async with await self._ranges.read(self._topic, partition, offset, offset + 1) as chunks:
-            async for chunk in chunks:
-                value = next((record.value for record in chunk if record.offset == offset), value)
-        return value
 
     def forget(self, partition: int) -> None:
         self._written.pop(partition, None)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from loomlog.connectors.embedders.catalog import build_embedder
-from loomlog.connectors.embedders.errors import EmbedderNotConfigured, EmbedderNotImplemented
+from loomlog.connectors.embedders.errors import EmbedderNotConfigured
 from loomlog.connectors.embedders.health import HealthTrackingEmbedder
 from loomlog.connectors.embedders.options import EmbedderOptions
 from tests.connectors.models import fault_server
@@ -24,7 +24,6 @@ def refusal(environment: Mapping[str, str] = KEYS, **options: Any) -> str:
     with pytest.raises(EmbedderNotConfigured) as caught:
         built(environment, **options)
     assert isinstance(caught.value, ValueError)
-    assert caught.value.code == "embedder_not_configured"
     return str(caught.value)
 
 
@@ -112,9 +111,7 @@ def test_ollama_needs_a_model(provider: str) -> None:
 
 
 def test_an_unknown_provider_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(EmbedderNotImplemented, match="'cohere'; there are stub, openai, gemini, voyage") as caught:
-        built(provider="cohere")
-    assert caught.value.code == "embedder_not_implemented"
+    assert "'cohere'; there are stub, openai, gemini, voyage" in refusal(provider="cohere")
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,18 @@ from loomlog.projections.interrupts import InterruptFilter, InterruptPage, Inter
 from loomlog.projections.newest_frames import FrameFilter, FramePage
 from loomlog.projections.run_queries import SAME_HANDLE_MAX, ActiveRuns, RunCounts, RunFilter, RunPage, UserActivity
 from loomlog.projections.runs import RunRow, frame_memory
-from loomlog.projections.tables import EVERY_TENANT, Scope, page_token, parse_page_token, parse_token_number
+from loomlog.projections.tables import (
+    EVERY_TENANT,
+    InvalidPageToken,
+    Scope,
+    page_token,
+    parse_page_token,
+    parse_token_number,
+)
 from loomlog.projections.transcript import TranscriptPage, TranscriptRow, open_calls
 from loomlog.projections.usage import SUMS, UsageRow
 from loomlog.schemas.records import replace
-from loomlog.services.application.errors import unavailable
+from loomlog.services.application.errors import bad_request, unavailable
 from loomlog.services.application.resources import TOPICS
 
 
@@ -49,7 +56,10 @@ class TwinProjection:
         rows = self._matching(scope, criteria)
         rows.sort(key=lambda row: (row.started_at_ms, row.run_id), reverse=True)
         if after:
-            at_ms, run_id = parse_page_token(after, 2)
+            try:
+                at_ms, run_id = parse_page_token(after, 2)
+            except InvalidPageToken as error:
+                raise bad_request(f"cursor: {error}") from error
             rows = [row for row in rows if (row.started_at_ms, row.run_id) < (parse_token_number(at_ms), run_id)]
         if len(rows) <= limit:
             return RunPage(rows=tuple(rows), next="")
