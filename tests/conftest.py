@@ -42,15 +42,16 @@ settings.load_profile("any machine")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Looking for garbage as often as Python does took a quarter of the time of tests that make an application each.
+gc.set_threshold(50_000)
+
 CACHE = Path(__file__).parent.parent / ".loomlog" / "cache"
 
 
 def pytest_collection_finish() -> None:
-    # Modules and tests stay to the end. Looking for garbage among them again and again took a twelfth of all time, and
-    # looking as often as Python does among what tests make a fifth of what was left.
+    # Modules and tests stay to the end. Looking for garbage among them again and again took a twelfth of all time.
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000)
 
 
 @pytest.fixture(autouse=True)

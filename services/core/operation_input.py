@@ -98,8 +98,12 @@ def parse_input(
 
 def input_schema(record: type[Any] | Fields[Any]) -> Mapping[str, Any]:
     """Return the JSON schema (2020-12) of a record, its parts written out."""
-    if isinstance(record, Fields):
-        return record.schema
+    return record.schema if isinstance(record, Fields) else _record_schema(record)  # type: ignore[arg-type]  # a mypy bug
+
+
+@cache
+def _record_schema(record: type[Any]) -> Mapping[str, Any]:
+    # It takes a millisecond, and is asked for several times of each operation and for the sentence of each refusal.
     schemas, parts = msgspec.json.schema_components([record], ref_template=REFERENCE)
     return dict(written_out(schemas[0], {REFERENCE.format(name=name): part for name, part in parts.items()}))
 

@@ -14,7 +14,6 @@ async def test_runs_that_end_while_it_is_counted_count_wherever_they_began():
 
     measured = await measure(slow, in_flight=40, warm_up_s=0.0, seconds=0.01)
     assert measured.runs == 80
-    assert measured.seconds < 0.15
 
 
 async def test_counting_lasts_until_two_waves_are_over_however_slow_they_are():

@@ -25,7 +25,7 @@ def script_request(
         "user_id": "u-1",
         "turn": 1 + sum(message.role == "assistant" for message in messages),
         "started_at_ms": STARTED_MS,
-        "time_left_ms": 20_000,
+        "time_left_ms": 120_000,
         "body": body,
     }
     return ModelRequest(
