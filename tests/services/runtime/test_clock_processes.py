@@ -7,7 +7,6 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
 from urllib.request import urlopen
 
 import pytest
@@ -60,7 +59,7 @@ class Gauges:
 
         try:
             page = samples(await asyncio.to_thread(scraped))
-        except URLError:
+        except OSError:  # URLError, or a connection that is reset while the process starts
             return False, 0.0, -1
         names = ("clock_believed", "clock_offset_seconds", "partitions_owned")
         is_believed, offset_s, owned = (value(page, f"loomlog_{name}") for name in names)
