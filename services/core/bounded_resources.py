@@ -348,7 +348,13 @@ RESOURCES: tuple[BoundedResource, ...] = (
         "a connection is made for each request and closed after it",
     ),
     _row("Postgres connections of the runtime", "runtime", "services/runtime/resources.py", "4", _POSTGRES_WHY),
-    _row("Postgres connections for entities", "runtime", "services/runtime/entity_hosting.py", "4", _POSTGRES_WHY),
+    _row(
+        "Postgres connections for entities",
+        "runtime and api",
+        "services/stream/entities/topic_sets.py",
+        "for each topic set 4, in the api LOOMLOG_POSTGRES_MAX_CONNECTIONS",
+        _POSTGRES_WHY,
+    ),
     _row(
         "Postgres connections for credentials",
         "runtime and api",
@@ -375,7 +381,7 @@ RESOURCES: tuple[BoundedResource, ...] = (
         "Postgres connections of the api",
         "api",
         "services/application/bootstrap.py",
-        "LOOMLOG_POSTGRES_MAX_CONNECTIONS for each of two",
+        "LOOMLOG_POSTGRES_MAX_CONNECTIONS",
         _POSTGRES_WHY,
     ),
     _row(
