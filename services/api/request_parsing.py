@@ -8,21 +8,22 @@ Before: the ASGI request. After: endpoints.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import IO, Any, TypeVar
 
 from pydantic import ValidationError
 from starlette.requests import ClientDisconnect, Request
 
 from loomlog.projections.frames.frame import SESSION_STRIDE
-from loomlog.services.application.bodies.json_text import QUOTED_CHARACTERS_MAX, JsonInvalid, parse_json
 from loomlog.services.application.bodies.models import Body
 from loomlog.services.application.bodies.problems import describe_problems
 from loomlog.services.application.errors import bad_request
 from loomlog.services.application.request_context import current_request
+from loomlog.services.core.json_text import QUOTED_CHARACTERS_MAX, JsonInvalid, parse_json
 from loomlog.services.core.refusals import Refused
 
 Model = TypeVar("Model", bound=Body)
+Parsed = TypeVar("Parsed")
 
 INTEGER_DIGITS_MAX = 18
 """Maximum digits of an integer; fits a signed 64-bit integer."""
@@ -140,9 +141,12 @@ async def _read_json(request: Request, limit: int, *, optional: bool) -> tuple[b
         return b"{}", {}
     if not _is_json(request.headers.get("content-type", "")):
         raise Refused("unsupported_media_type", _media_type_problem(request.headers.get("content-type", "")))
-    if len(raw) > INLINE_BYTES_MAX:
-        return raw, await asyncio.to_thread(_parse_body, raw)
-    return raw, _parse_body(raw)
+    return raw, await parse_off_loop(_parse_body, raw)
+
+
+async def parse_off_loop(parse: Callable[[bytes], Parsed], raw: bytes) -> Parsed:
+    """Return what a body says; one over INLINE_BYTES_MAX is parsed in a thread. Raises what `parse` raises."""
+    return parse(raw) if len(raw) <= INLINE_BYTES_MAX else await asyncio.to_thread(parse, raw)
 
 
 async def _read_body(request: Request, limit: int) -> bytes:

@@ -27,8 +27,8 @@ from google.protobuf.message_factory import GetMessageClass
 
 from loomlog import schemas
 from loomlog.projections.frames.frame_json import format_rfc3339
-from loomlog.services.application.bodies.json_text import JsonInvalid, parse_json
 from loomlog.services.application.errors import bad_request
+from loomlog.services.core.json_text import JsonInvalid, parse_json
 
 DESCRIPTORS = Path(schemas.__file__).parent / "generated" / "grpc.binpb"
 PACKAGE, SERVICE = "loomcycle.v1", "loomcycle.v1.Loomcycle"

@@ -47,7 +47,7 @@ from loomlog.services.api.mcp.operations import SPAWN_RUN
 from loomlog.services.api.mcp.questions import parse_request_id, response_of
 from loomlog.services.api.mcp.server import RUN_EVENTS, mcp_server, unknown_method
 from loomlog.services.api.mcp.sessions import Session
-from loomlog.services.api.request_parsing import BodyTooLarge, drain, raw_body
+from loomlog.services.api.request_parsing import BodyTooLarge, drain, parse_off_loop, raw_body
 from loomlog.services.api.responses import JSON_MEDIA_TYPE
 from loomlog.services.api.service import Service
 from loomlog.services.application.authentication import require_access
@@ -74,7 +74,7 @@ async def answer_message(service: Service, caller: Caller, request: Request) -> 
     current_request.get().transport = "mcp"
     try:
         _check_origin(service, request)
-        message = parse_message(await raw_body(request, limit=BODY_MAX))
+        message = await parse_off_loop(parse_message, await raw_body(request, limit=BODY_MAX))
         if is_stateless and message.id is not None and message.method:
             check_stateless(message, request.headers)
             return await _stateless(service, caller, message, request)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from loomlog.services.application.bodies.json_text import JsonInvalid, parse_json
+from loomlog.services.core.json_text import JsonInvalid, parse_json
 
 HANDSHAKE_REVISIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 """Revisions with sessions, the oldest first."""

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl
 
+from loomlog.services.core.json_text import repeated_key
 from loomlog.services.families.webhook.limits import BODY_DEPTH_MAX
 
 FORM = "application/x-www-form-urlencoded"
@@ -131,10 +132,8 @@ def _depth(text: str) -> int:
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
-    if len(value) != len(pairs):
-        seen: set[str] = set()
-        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise BodyInvalid(f"the key {twice[:60]!r} is there twice")
+    if len(value) < len(pairs):
+        raise BodyInvalid(f"the key {repeated_key(pairs)!r} is there twice")
     return value
 
 

@@ -4,6 +4,7 @@ Before: HTTP bodies, JSON-RPC messages, fields of gRPC messages. After: records 
 """
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -30,8 +31,16 @@ def parse_json(raw: bytes) -> Any:
     return value
 
 
+def repeated_key(pairs: Sequence[tuple[str, Any]]) -> str:
+    """Return the first key that an object has a second time, shortened for a message; empty when there is none."""
+    seen: set[str] = set()
+    for name, _ in pairs:
+        if name in seen:
+            return name[:QUOTED_CHARACTERS_MAX]
+        seen.add(name)
+    return ""
+
+
 def _refuse_twice(pairs: list[tuple[str, Any]]) -> None:
-    names = {name for name, _ in pairs}
-    if len(names) < len(pairs):
-        twice = next(name for name in names if sum(name == other for other, _ in pairs) > 1)
-        raise JsonInvalid(f"has the key {twice[:QUOTED_CHARACTERS_MAX]!r} twice in one object")
+    if len(dict(pairs)) < len(pairs):
+        raise JsonInvalid(f"has the key {repeated_key(pairs)!r} twice in one object")
