@@ -1,9 +1,9 @@
-"""Patience with what is outside: asked again until it answers, however long that takes.
+"""Retries of a call to another system until it answers, however long that takes.
 
 A cancellation, or a timeout around it, is its bound. The log says that something is away at the first, second, fourth,
 eighth failure and so on, and that it is back.
 
-Before: what has nothing else to do until there is an answer. After: the outside.
+Before: callers that can do nothing else until there is an answer. After: the other system.
 """
 
 import asyncio
@@ -38,9 +38,9 @@ async def until_answered(
         except failures as error:
             tries += 1
             if not tries & (tries - 1):  # a power of two
-                log.warning("%s waits: %s", what, error)
+                log.warning("%s is waiting, and tries again: %s", what, error)
         else:
             if tries:
-                log.info("%s goes on", what)
+                log.info("%s continues", what)
             return answer
         await asyncio.sleep(RETRY_S if retry_s is None else retry_s)

@@ -3,8 +3,8 @@
 A route's endpoint is called after its caller was authenticated and may call it by the access of its row, and after
 the positions that the request names were waited for, before a byte of the body is read. Routes are found
 (route_lookup.py), and parameters and bodies read (request_parsing.py) by our own code, because FastAPI reads a whole
-body before anything can be refused, and its routing and dependencies cost more than the rest of a start. It answers
-what has no route.
+body before anything can be refused, and its routing and dependencies cost more than the rest of a start. It keeps the
+table for tools that read one, and starts and ends with the process.
 
 An unexpected exception becomes a 500 without details; the traceback is in the log. A request still unanswered when the
 process stops gets a 503 with the reason: uvicorn would cancel the request and answer a bare 500.

@@ -33,8 +33,8 @@ def test_a_live_run_goes_on_in_the_page_after_a_kill_of_the_api(
     expect(runs.get_by_text("live", exact=True)).to_be_visible()
     run_id = site.client().start("Count the shelves")
     page = window.open(f"/runs/{run_id}")
-    said = page.get_by_role("region", name="Conversation")
-    expect(said).to_contain_text("First shelf.")
+    conversation = page.get_by_role("region", name="Conversation")
+    expect(conversation).to_contain_text("First shelf.")
 
     site.kill_open_api()
     banner = page.get_by_role("status").filter(has_text="The server does not answer")
@@ -42,20 +42,20 @@ def test_a_live_run_goes_on_in_the_page_after_a_kill_of_the_api(
     # What happens meanwhile is not lost: the runtime goes on without the api.
     first.set()
     assert last.reached.wait(30)
-    expect(said).to_contain_text("Third shelf.", timeout=BACK_WITHIN_MS)
-    expect(said).to_contain_text("Fourth shelf.")  # of the turn in progress, said while no api was there
+    expect(conversation).to_contain_text("Third shelf.", timeout=BACK_WITHIN_MS)
+    expect(conversation).to_contain_text("Fourth shelf.")  # of the turn in progress, said while no api was there
     expect(banner).to_have_count(0)
     last.set()
     expect(page.locator("header.run-head")).to_contain_text("completed")
 
     for word in ("First", "Second", "Third", "Fourth", "Last"):
-        expect(said.get_by_role("paragraph").filter(has_text=re.compile(f"^{word} shelf.$"))).to_have_count(1)
-    expect(said.locator("details", has_text="Glob")).to_have_count(2)
+        expect(conversation.get_by_role("paragraph").filter(has_text=re.compile(f"^{word} shelf.$"))).to_have_count(1)
+    expect(conversation.locator("details", has_text="Glob")).to_have_count(2)
     for turn in (1, 2, 3):
-        expect(said.get_by_text(f"turn {turn} ·")).to_have_count(1)
+        expect(conversation.get_by_text(f"turn {turn} ·")).to_have_count(1)
     # Times come with the events, which the page reads beside the conversation.
-    expect(said.locator("a.clock").filter(has_text="#")).to_have_count(0)
-    rows = said.inner_text()
+    expect(conversation.locator("a.clock").filter(has_text="#")).to_have_count(0)
+    rows = conversation.inner_text()
     page.reload()
-    # The same rows as for somebody who was not there.
-    expect(said).to_have_text(rows, use_inner_text=True)
+    # The same rows as for a person who opens the page now.
+    expect(conversation).to_have_text(rows, use_inner_text=True)

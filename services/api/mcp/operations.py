@@ -261,6 +261,6 @@ def _require_read(caller: Caller) -> None:
     """Raise Refused(insufficient_scope) unless the caller may read runs too.
 
     It depends on the content: a call that waits for the end of its run needs no right to read, one that ends with a
-    question of the run, or goes on with the answer, does.
+    question of the run, or resumes with the answer, does.
     """
     require_access(caller, streams.FOLLOW_RUN)
